@@ -18,12 +18,12 @@ from functools import partial
 import numpy as np
 
 from bench import synthetic_load
-from scheduler.extender.embedded_service import EmbeddedService, embedded_service
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.planning.pods import PendingPod, describe
 from scheduler.search.planner import Planner, prepare
 from scheduler.settings import Settings
+from tests.extender.embedded_service import EmbeddedService, embedded_service
 from tests.search.factories import any_order, noisy_rows
 from workbench.profiles.builders import profile, workflow
 
@@ -78,7 +78,7 @@ async def _measured() -> tuple[list[float], list[FilterTimes]]:
     workflows, profiles = _documents()
     service = embedded_service(Settings(), nodes, [*workflows, *profiles])
     async with service.running():
-        planner, fleet = service.state.planner, service.planner.fleet()
+        planner, fleet = service.state.planner, service.planning.planner.fleet()
         prepare_ms = [_cpu_ms(partial(planner.workflow(*w.key).prepare, fleet)) for w in workflows]
         names = [node["metadata"]["name"] for node in nodes]
         pods = [
@@ -92,7 +92,7 @@ def _filtered(service: EmbeddedService, pod: PendingPod, names: list[str]) -> Fi
     """Measure the first plan of a pod, as at its admission, and then its filter call."""
     if pod.function_pod is None:
         raise RuntimeError(f"pod {pod.name} is not a function pod: {pod.problem}")
-    plan = partial(service.planner.plan_for_nodes, pod.function_pod, names)
+    plan = partial(service.planning.planner.plan_for_nodes, pod.function_pod, names)
     plan_ms = _cpu_ms(plan)
     filter_ms = _cpu_ms(partial(service.scheduler.schedule, pod, names))
     return FilterTimes(filter_ms, plan_ms, plan()[0].exact)

@@ -2,18 +2,17 @@
 
     python -m bench.service NODES GPUS PODS PORT
 
-It is the service of ``esg serve --embedded`` with two differences: nodes and bound pods arrive one
-at a time, as JSON, at the handlers of the reflector, after the reflector's own trimming; and only
-the handlers store them.
+It is the service over the tests' embedded cluster, with two differences: nodes and bound pods
+arrive one at a time, as JSON, at the handlers of the reflector, after the reflector's own trimming;
+and only the handlers store them.
 """
 
-import asyncio
 import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
 from urllib.error import URLError
@@ -23,17 +22,17 @@ from bench import synthetic_load
 from scheduler.cli.document_files import read_paths
 from scheduler.cli.logs import configure_logging
 from scheduler.cli.serve import run
-from scheduler.cluster.embedded import EmbeddedCluster
-from scheduler.cluster.link import Handlers
 from scheduler.cluster.resource import trim_node, trim_pod
-from scheduler.extender.app import create_app
-from scheduler.extender.embedded_service import EmbeddedService
 from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.planning.service import PlanningService
+from scheduler.server import event_loop
+from scheduler.server.open_files import raise_open_files_limit
 from scheduler.settings import Settings
+from tests.extender.embedded_cluster import EmbeddedCluster
+from tests.extender.embedded_service import EmbeddedService
 
 SAMPLES = Path(__file__).parents[1] / "deploy" / "samples"
 _START_S = 120.0
-_BATCH = 100  # pods between two turns of the event loop
 
 
 def documents() -> tuple[list[Workflow], list[FunctionProfile]]:
@@ -50,23 +49,15 @@ def main(node_count: int, gpus: int, pods: int, port: int) -> None:
     settings = Settings(port=port, log_level="warning")
     configure_logging(settings.log_level, as_json=settings.log_json)
     workflows, profiles = documents()
-
-    @asynccontextmanager
-    async def connect(handlers: Handlers) -> AsyncIterator[EmbeddedCluster]:
-        names = [{"metadata": {"name": synthetic_load.node_name(i)}} for i in range(node_count)]
-        cluster = EmbeddedCluster(names, handlers)
-        for node in [json.dumps(node) for node in synthetic_load.nodes(node_count, gpus)]:
-            handlers.nodes.upsert(trim_node(json.loads(node)))
-        for number, pod in enumerate(
-            synthetic_load.bound_pods(workflows, profiles, node_count, gpus, pods)
-        ):
-            handlers.pods.upsert(trim_pod(json.loads(pod)))
-            if number % _BATCH == 0:
-                await asyncio.sleep(0)
-        yield cluster
-
-    service = EmbeddedService(settings, [*workflows, *profiles], connect=connect)
-    run(create_app(service), service)
+    names = [{"metadata": {"name": synthetic_load.node_name(i)}} for i in range(node_count)]
+    planning = PlanningService(settings, EmbeddedCluster(names))
+    service = EmbeddedService(planning, [*workflows, *profiles])
+    for node in [json.dumps(node) for node in synthetic_load.nodes(node_count, gpus)]:
+        service.state.nodes.upsert(trim_node(json.loads(node)))
+    for pod in synthetic_load.bound_pods(workflows, profiles, node_count, gpus, pods):
+        service.state.pods.upsert(trim_pod(json.loads(pod)))
+    raise_open_files_limit()
+    event_loop.run(run(service))
 
 
 @contextmanager

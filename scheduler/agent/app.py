@@ -1,13 +1,12 @@
 """The agent's process: its health server, and the signals that end it."""
 
-import asyncio
-import signal
 from collections.abc import AsyncIterator
 
 from prometheus_client import generate_latest
 
 from scheduler.agent.service import Agent
 from scheduler.agent.settings import AgentSettings
+from scheduler.server import event_loop
 from scheduler.server.health_server import HealthServer, HealthSource
 
 
@@ -31,9 +30,7 @@ async def serve(agent: Agent, settings: AgentSettings) -> None:
         ListenError: the address is in use, or does not belong to this machine.
         ClusterConfigError: no usable API server, or no valid node name, is configured.
     """
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = event_loop.stop_event()
     health = HealthServer(
         health_source(agent),
         (settings.host, settings.port),

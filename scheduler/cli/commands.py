@@ -23,14 +23,6 @@ Kubeconfig = Annotated[
     typer.Option(help="kubeconfig file; default: in-cluster, else the usual kubeconfig"),
 ]
 
-Embedded = Annotated[
-    Path | None,
-    typer.Option(help="file of Node documents: serve an in-memory cluster of these nodes"),
-]
-Profiles = Annotated[
-    Path | None, typer.Option(help="Workflows and FunctionProfiles of the embedded cluster")
-]
-
 _PANEL = "In a cluster"
 
 app = typer.Typer(
@@ -44,8 +36,6 @@ mps_app = typer.Typer()
 
 @app.command(rich_help_panel=_PANEL)
 def serve(
-    embedded: Embedded = None,
-    profiles: Profiles = None,
     kubeconfig: Kubeconfig = None,
     host: Annotated[str | None, typer.Option(help="address to listen on (ESG_HOST)")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="port (ESG_PORT)")] = None,
@@ -53,21 +43,15 @@ def serve(
     """Serve filter, prioritize, bind and preempt to kube-scheduler."""
     from scheduler.cli.serve import serve_extender
 
-    serve_extender(
-        embedded=embedded, profiles=profiles, kubeconfig=kubeconfig, host=host, port=port
-    )
+    serve_extender(kubeconfig, host=host, port=port)
 
 
 @app.command(rich_help_panel=_PANEL)
-def webhook(
-    embedded: Embedded = None,
-    profiles: Profiles = None,
-    kubeconfig: Kubeconfig = None,
-) -> None:
+def webhook(kubeconfig: Kubeconfig = None) -> None:
     """Admit function pods: set their ceilings, environment and mounts (ESG_WEBHOOK_PORT, TLS)."""
     from scheduler.cli.webhook import serve_webhook
 
-    serve_webhook(embedded=embedded, profiles=profiles, kubeconfig=kubeconfig)
+    serve_webhook(kubeconfig)
 
 
 @app.command(rich_help_panel=_PANEL)

@@ -1,7 +1,5 @@
 """``esg gateway``: answer requests of workflows with the pods that serve their functions."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import typer
@@ -11,13 +9,13 @@ from scheduler.cli.environment import from_environment
 from scheduler.cli.logs import configure_logging
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterConfigError
-from scheduler.cluster.watches import Watched, Watches
+from scheduler.cluster.watches import Watches
 from scheduler.gateway.process import run_gateway
-from scheduler.gateway.service import ConnectWatches
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.server import event_loop
 from scheduler.server.certificates import CertificateError
 from scheduler.server.sockets import ListenError
+from scheduler.settings import Settings
 
 
 def serve_gateway(kubeconfig: Path | None) -> None:
@@ -25,16 +23,12 @@ def serve_gateway(kubeconfig: Path | None) -> None:
     settings, gateway = read_settings(), from_environment(GatewaySettings)
     configure_logging(settings.log_level, as_json=settings.log_json)
     try:
-        event_loop.run(run_gateway(settings, gateway, _live_watches(kubeconfig)))
+        event_loop.run(_serve(settings, gateway, kubeconfig))
     except (ListenError, CertificateError, ClusterConfigError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
 
 
-def _live_watches(kubeconfig: Path | None) -> ConnectWatches:
-    @asynccontextmanager
-    async def connected(watched: Watched) -> AsyncIterator[Watches]:
-        async with connect(kubeconfig) as api:
-            yield Watches(api, watched)
-
-    return connected
+async def _serve(settings: Settings, gateway: GatewaySettings, kubeconfig: Path | None) -> None:
+    async with connect(kubeconfig) as api:
+        await run_gateway(settings, gateway, Watches(api))

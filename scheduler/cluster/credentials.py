@@ -110,7 +110,7 @@ async def load_credentials(
     if not _any_exists(paths):
         raise ClusterConfigError(
             f"no API server is configured: {paths} does not exist, and this is not a pod; give a "
-            "kubeconfig, or run with an embedded cluster"
+            "kubeconfig"
         )
     try:
         # persist_config would rewrite the user's file.

@@ -1,4 +1,4 @@
-"""The service's interface to a cluster, real or in memory."""
+"""The service's interface to a cluster."""
 
 import asyncio
 import time
@@ -27,23 +27,26 @@ from scheduler.cluster.resource import (
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """Receivers by kind. None: that kind is not watched, e.g. if a folder has the documents."""
+    """Receivers by kind. None: that kind is not watched."""
 
-    nodes: Handler
-    pods: Handler
+    nodes: Handler | None = None
+    pods: Handler | None = None
     workflows: Handler | None = None
     profiles: Handler | None = None
     disruption_budgets: Handler | None = None
 
 
 class ClusterLink(Protocol):
-    """The common interface of `LiveCluster` and `EmbeddedCluster`.
+    """A cluster as a service sees it, such as `LiveCluster`.
 
     Attributes:
         owner_lease: Lease of the process that binds pods; None: there is no other process.
     """
 
     owner_lease: OwnerLease | None
+
+    def follow(self, handlers: Handlers) -> None:
+        """Add receivers of the cluster's objects, each kind once, before `run`."""
 
     async def bind(self, request: Binding, *, timeout_s: float) -> BindResult:
         """Bind a pod and write its grant, like `scheduler.cluster.binding.bind`."""
@@ -100,7 +103,6 @@ class LiveCluster(ReflectorGroup):
     """A cluster behind an API server.
 
     Args:
-        handlers: receivers of the cluster's objects.
         lease_namespace: namespace of the owner's Lease; empty: there is none.
         lease_timeout_s: time limit of a request for the Lease, in seconds.
         resource_claims: true to create the resource claims of pods that have not started.
@@ -112,7 +114,6 @@ class LiveCluster(ReflectorGroup):
     def __init__(  # noqa: PLR0913
         self,
         api: Api,
-        handlers: Handlers,
         *,
         lease_namespace: str = "",
         lease_timeout_s: float = 1.0,
@@ -121,28 +122,36 @@ class LiveCluster(ReflectorGroup):
         reflector: Callable[..., Reflector] = Reflector,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._claims = ClaimWriter(api, handlers.pods) if resource_claims else None
-        watched = (
-            (NODES, handlers.nodes),
-            (PODS, self._claims or handlers.pods),
-            (WORKFLOWS, handlers.workflows),
-            (FUNCTION_PROFILES, handlers.profiles),
-            (DISRUPTION_BUDGETS, handlers.disruption_budgets),
-            (CLAIMS, self._claims and self._claims.observer),
-        )
-        super().__init__(
-            reflector(api, resource, handler, clock=monotonic)
-            for resource, handler in watched
-            if handler
-        )
-        self._pods = next(watch for watch in self._reflectors if watch.resource is PODS)
+        super().__init__()
         self._api = api
+        self._provides_claims = resource_claims
+        self._claims: ClaimWriter | None = None
+        self._reflector = reflector
         self._monotonic = monotonic
         self._recorder = Recorder(api, clock=monotonic)
         self.owner_lease = None
         if lease_namespace:
             leases = LeaseClient(api, lease_namespace, LEASE_LABELS, timeout_s=lease_timeout_s)
             self.owner_lease = OwnerLease(leases, clock=lease_clock)
+
+    def follow(self, handlers: Handlers) -> None:
+        pods, claims = handlers.pods, None
+        if pods is not None and self._provides_claims:
+            pods = self._claims = ClaimWriter(self._api, pods)
+            claims = pods.observer
+        watched = (
+            (NODES, handlers.nodes),
+            (PODS, pods),
+            (WORKFLOWS, handlers.workflows),
+            (FUNCTION_PROFILES, handlers.profiles),
+            (DISRUPTION_BUDGETS, handlers.disruption_budgets),
+            (CLAIMS, claims),
+        )
+        self._reflectors += [
+            self._reflector(self._api, resource, handler, clock=self._monotonic)
+            for resource, handler in watched
+            if handler is not None
+        ]
 
     async def bind(self, request: Binding, *, timeout_s: float) -> BindResult:
         return await binding.bind(self._api, request, timeout_s=timeout_s, clock=self._monotonic)
@@ -159,7 +168,7 @@ class LiveCluster(ReflectorGroup):
         return None if pod is None else PODS.trim(pod)
 
     async def relist_pods(self) -> None:
-        await self._pods.relist()
+        await next(watch for watch in self._reflectors if watch.resource is PODS).relist()
 
     def record_event(
         self,
@@ -180,9 +189,10 @@ class LiveCluster(ReflectorGroup):
             if self._claims is not None:
                 group.create_task(self._claims.run(), name="resource claims")
             for watch in self._reflectors:
-                group.create_task(self._follow(watch), name=f"reflector {watch.resource.full_name}")
+                name = f"reflector {watch.resource.full_name}"
+                group.create_task(self._run_watch(watch), name=name)
 
-    async def _follow(self, reflector: Reflector) -> None:
+    async def _run_watch(self, reflector: Reflector) -> None:
         if reflector.resource is PODS:
             # The documents say what a pod runs and when its workflow is complete. While they cannot
             # be listed, the cluster is not synced, and their trouble says why. A list of claims

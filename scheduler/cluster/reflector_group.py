@@ -8,7 +8,7 @@ from scheduler.cluster.reflector import Reflector
 class ReflectorGroup:
     """Several reflectors, one for each resource."""
 
-    def __init__(self, reflectors: Iterable[Reflector]) -> None:
+    def __init__(self, reflectors: Iterable[Reflector] = ()) -> None:
         self._reflectors = list(reflectors)
 
     def staleness_s(self) -> dict[str, float]:

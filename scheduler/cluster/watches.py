@@ -24,7 +24,6 @@ class Watches(ReflectorGroup):
         reviews: client of token and access reviews.
 
     Args:
-        watched: resources and the receivers of their objects.
         reflector: factory of the reflectors.
         monotonic: clock of all waiting times, in seconds.
     """
@@ -32,18 +31,24 @@ class Watches(ReflectorGroup):
     def __init__(
         self,
         api: Api,
-        watched: Watched,
         *,
         reflector: Callable[..., Reflector] = Reflector,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(
-            reflector(api, resource, handler, clock=monotonic) for resource, handler in watched
-        )
+        super().__init__()
         self.pods = PodWriter(api)
         self.events = Recorder(api, clock=monotonic)
         self.reviews = AccessReviews(api)
         self._api = api
+        self._reflector = reflector
+        self._monotonic = monotonic
+
+    def follow(self, watched: Watched) -> None:
+        """Add resources and the receivers of their objects, before `run`."""
+        self._reflectors += [
+            self._reflector(self._api, resource, handler, clock=self._monotonic)
+            for resource, handler in watched
+        ]
 
     def leases(self, namespace: str, labels: Mapping[str, str]) -> LeaseClient:
         """Return a client of the Leases of a namespace, which creates them with labels."""

@@ -1,7 +1,5 @@
 """The extender's FastAPI application."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
@@ -9,23 +7,14 @@ from fastapi.openapi.utils import get_openapi
 
 from scheduler import __version__
 from scheduler.extender import debug_routes, routes
-from scheduler.extender.embedded_service import EmbeddedService, embedded_router
 from scheduler.extender.service import Service
 
 
 def create_app(service: Service) -> FastAPI:
-    """Build the application over a service; its lifespan runs the service."""
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with service.running():
-            yield
-
-    app = FastAPI(title="esg-scheduler", version=__version__, lifespan=lifespan)
+    """Build the application over a running service."""
+    app = FastAPI(title="esg-scheduler", version=__version__)
     app.include_router(routes.router(service))
     app.include_router(debug_routes.router(service))
-    if isinstance(service, EmbeddedService):
-        app.include_router(embedded_router(service))
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

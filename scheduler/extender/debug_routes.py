@@ -19,8 +19,8 @@ from scheduler.server.messages import ProblemDetail
 def service_health_router(service: Service) -> APIRouter:
     """Build the health routes of a service."""
     return health_router(
-        fatal_error=lambda: service.fatal_error,
-        not_ready_reason=service.not_ready_reason,
+        fatal_error=lambda: service.planning.fatal_error,
+        not_ready_reason=service.planning.not_ready_reason,
         exposition=lambda: StreamingResponse(exposition(service), media_type=CONTENT_TYPE),
     )
 
@@ -39,7 +39,7 @@ def router(service: Service) -> APIRouter:
     @routes.get("/v1/snapshot", response_model=dict[str, Any])
     async def snapshot() -> Response:
         """The whole state: settings, documents, nodes, reservations and pending pods."""
-        ready = not service.not_ready_reason()
+        ready = not service.planning.not_ready_reason()
         return _json(take_snapshot(service.state) | {"ready": ready})
 
     @routes.get(

@@ -16,12 +16,13 @@ def health_server(service: Service) -> HealthServer:
     Raises:
         ListenError: the address is in use, or is not one of this machine's.
     """
+    planning = service.planning
     source = HealthSource(
-        fatal_error=lambda: service.fatal_error,
-        not_ready_reason=service.not_ready_reason,
+        fatal_error=lambda: planning.fatal_error,
+        not_ready_reason=planning.not_ready_reason,
         exposition=lambda: exposition(service),
     )
     settings = service.settings
     return HealthServer(
-        source, (settings.health_host, settings.health_port or 0), service.note_exit
+        source, (settings.health_host, settings.health_port or 0), planning.note_exit
     )

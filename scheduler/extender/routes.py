@@ -21,7 +21,6 @@ from scheduler.extender.wire import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     HostPriority,
-    NamedPod,
 )
 from scheduler.server.errors import RefusedError
 from scheduler.server.messages import Message, Reader, openapi_body, read_body
@@ -141,7 +140,7 @@ def _filter_result(**fields: Any) -> dict[str, Any]:
 def request_schemas() -> dict[str, Any]:
     """OpenAPI components that the request bodies refer to."""
     components: dict[str, Any] = {}
-    for kind in (ExtenderArgs, ExtenderBindingArgs, ExtenderPreemptionArgs, NamedPod):
+    for kind in (ExtenderArgs, ExtenderBindingArgs, ExtenderPreemptionArgs):
         schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
         components |= schema.get("$defs", {})
     return components

@@ -1,14 +1,12 @@
 """The extender's service: the calls of kube-scheduler over a `PlanningService`."""
 
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 import structlog
 
-from scheduler.cluster.api import Raw
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import Handlers
 from scheduler.extender.bind_ownership import BindOwnership
@@ -21,40 +19,41 @@ from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.extender.stale_cache import STALE_WAIT_S, RefusalGuard
 from scheduler.extender.wire import ExtenderBindingArgs, ExtenderPreemptionArgs, MetaVictims
 from scheduler.planning.pods import PendingPod, describe
-from scheduler.planning.service import ConnectCluster, PlanningService
-from scheduler.server.background import background_tasks
+from scheduler.planning.service import UPKEEP_S, PlanningService
+from scheduler.server.background import background_tasks, repeat
 from scheduler.server.errors import RefusedError
-from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
 _OWNERSHIP_WAIT_S = 3.0  # kube-scheduler waits 5 s, and does nothing else meanwhile
 
 
-class Service(PlanningService):
+class Service:
     """One process of the extender; it works while `running`.
 
-    ``binder`` and ``ownership`` exist from the moment `running` is entered.
+    Args:
+        planning: cache of the cluster and plans of its pods; it runs with this service.
     """
 
-    binder: Binder
-    ownership: BindOwnership
-
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        connect: ConnectCluster,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(settings, connect=connect, clock=clock, monotonic=monotonic)
+    def __init__(self, planning: PlanningService) -> None:
+        self.planning = planning
+        self.settings, self.metrics = planning.settings, planning.metrics
+        self.state, self.link = planning.state, planning.link
         self.disruption_budgets = DisruptionBudgets()
+        self.link.follow(Handlers(disruption_budgets=self.disruption_budgets))
         self.scheduler = Scheduler(self.state)
         self._refusal_guard = RefusalGuard(
-            self.state, self.scheduler, relist=self._relist_pods, read_pod=self._read_pod
+            self.state,
+            self.scheduler,
+            relist=self.link.relist_pods,
+            read_pod=partial(self.link.get_pod, timeout_s=STALE_WAIT_S),
         )
         self.capacity_report = CapacityReport(self.state)
         self._preemptor = Preemptor(self.state, self.scheduler, self.disruption_budgets)
+        voider = BindingVoider(self.state, self.link)
+        self.ownership = BindOwnership(
+            self.link.owner_lease, voider.take_over, monotonic=self.state.monotonic
+        )
+        self.binder = Binder(self.state, self.scheduler, self.link, self.ownership, voider)
         self._reported_overcommits: set[tuple[str, str]] = set()  # nodes and UUIDs
 
     async def filter(self, raw: Mapping[str, Any], nodes: list[str]) -> Decision:
@@ -93,7 +92,7 @@ class Service(PlanningService):
         self.require_ready()
         pending = self.state.pods.pending.get(args.PodUID)
         if pending is not None:
-            await self.wait_until_prepared(pending.function_pod)
+            await self.planning.wait_until_prepared(pending.function_pod)
         await self.binder.bind(args)
 
     async def preempt(self, args: ExtenderPreemptionArgs) -> Mapping[str, MetaVictims]:
@@ -107,44 +106,29 @@ class Service(PlanningService):
             log.warning("request refused", verb="preempt", error=str(error))
             return {}
 
-    async def _relist_pods(self) -> None:
-        await self.link.relist_pods()
-
-    async def _read_pod(self, namespace: str, name: str) -> Raw | None:
-        return await self.link.get_pod(namespace, name, timeout_s=STALE_WAIT_S)
-
     def require_ready(self) -> None:
         """Raise a RefusedError with the reason while the service is not ready."""
-        if reason := self.not_ready_reason():
+        if reason := self.planning.not_ready_reason():
             raise RefusedError(f"the extender is not ready: {reason}")
 
     async def prepared_pod(self, raw: Mapping[str, Any]) -> PendingPod:
         """Read a Pod object, and wait until its workflow is prepared for planning."""
         pod = describe(raw)
-        await self.wait_until_prepared(pod.function_pod)
+        await self.planning.wait_until_prepared(pod.function_pod)
         return pod
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside, and bind pods."""
-        async with super().running():
-            voider = BindingVoider(self.state, self.link)
-            self.ownership = BindOwnership(
-                self.link.owner_lease, voider.take_over, monotonic=self.state.monotonic
-            )
-            self.binder = Binder(self.state, self.scheduler, self.link, self.ownership, voider)
-            async with background_tasks([self.ownership.run()], self.note_exit):
+        works = (self.ownership.run(), repeat(self._upkeep, UPKEEP_S))
+        async with self.planning.running():
+            async with background_tasks(works, self.planning.note_exit):
                 yield
             await self.binder.until_idle()
             await self.ownership.release()
 
-    def handlers(self) -> Handlers:
-        """Also watch the disruption budgets, which preemption respects."""
-        return replace(super().handlers(), disruption_budgets=self.disruption_budgets)
-
-    async def upkeep(self) -> None:
-        """Also settle lost Bindings, and report over-commits and configurations without a node."""
-        await super().upkeep()
+    async def _upkeep(self) -> None:
+        """Settle lost Bindings, and report over-commits and configurations without a node."""
         self.state.pods.expire()
         await self.binder.reconcile_lost_bindings()
         self._report_overcommits()
@@ -171,7 +155,7 @@ class Service(PlanningService):
 
     async def _report_excess(self) -> None:
         """Report each Workflow's configurations that no node can hold: an Event on it."""
-        if self.not_ready_reason():
+        if self.planning.not_ready_reason():
             return  # the nodes are not known yet
         for workflow, message in await self.capacity_report.changes():
             self.link.record_event(
@@ -183,7 +167,7 @@ class Service(PlanningService):
 
     def refresh_gauges(self) -> None:
         """Set the gauges that a scrape reads from the state."""
-        self.metrics.ready.labels("extender").set(not self.not_ready_reason())
+        self.metrics.ready.labels("extender").set(not self.planning.not_ready_reason())
         self.metrics.overcommitted.set(len(self.state.ledger.overcommitted()))
         self.metrics.unreadable_grants.set(len(self.state.pods.problems))
         self.metrics.unusable_documents.set(self.state.documents.problem_count())

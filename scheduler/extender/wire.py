@@ -5,7 +5,7 @@ the Go field names. Of the Pods and Nodes inside, only the fields that are read 
 others are passed on unchanged.
 """
 
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, with_config
 from typing_extensions import TypedDict
@@ -13,32 +13,10 @@ from typing_extensions import TypedDict
 from scheduler.server.pod_json import (
     OPEN,
     PodJson,
-    PodSpecJson,
-    PodStatusJson,
-    Strings,
     json_number,
 )
 
 _Count = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(json_number)]
-
-
-@with_config(OPEN)
-class _NamedMetadataJson(TypedDict):
-    name: Annotated[str, StringConstraints(min_length=1, max_length=253)]
-    uid: Annotated[str, StringConstraints(min_length=1, max_length=128)]
-    namespace: NotRequired[str | None]
-    labels: NotRequired[Strings | None]
-    annotations: NotRequired[Strings | None]
-
-
-class NamedPod(BaseModel):
-    """A Pod with a name and a UID, as a cluster stores it."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    metadata: _NamedMetadataJson
-    spec: PodSpecJson = {}
-    status: PodStatusJson = {}
 
 
 @with_config(OPEN)

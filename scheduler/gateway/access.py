@@ -46,14 +46,14 @@ class TokenAccess:
     """Checks the tokens of calls.
 
     Args:
-        reviews: returns the connection to the API server.
+        reviews: connection to the API server.
         on_refused: called with the status of each call that is refused.
         clock_s: monotonic seconds.
     """
 
     def __init__(
         self,
-        reviews: Callable[[], Reviews],
+        reviews: Reviews,
         *,
         on_refused: Callable[[int], None] = lambda _: None,
         clock_s: Callable[[], float] = time.monotonic,
@@ -128,14 +128,13 @@ class TokenAccess:
 
     async def _review(self, key: _Key, token: str) -> _Verdict:
         _, namespace, workflow = key
-        reviews = self._reviews()
         refusal: tuple[int, str] | None = None
-        user = await reviews.user(token)
+        user = await self._reviews.user(token)
         if user is None:
             refusal = 401, "the token is not valid for this cluster; get another one"
         else:
             access = Access(namespace, "create", GROUP, "workflows/infer", workflow)
-            if not await reviews.allows(user, access):
+            if not await self._reviews.allows(user, access):
                 text = (
                     f"user {quoted(user['username'])} may not create workflows/infer of group "
                     f"{GROUP} with name {quoted(workflow)} in namespace {quoted(namespace)}; "

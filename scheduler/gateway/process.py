@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -12,8 +11,9 @@ from scheduler.gateway.admin import admin_server
 from scheduler.gateway.http.front import HttpFront
 from scheduler.gateway.http.limits import HttpLimits
 from scheduler.gateway.http.server import serving_http
-from scheduler.gateway.service import MIB, ConnectWatches, GatewayService
+from scheduler.gateway.service import MIB, GatewayService, Link
 from scheduler.gateway.settings import GatewaySettings
+from scheduler.server import event_loop
 from scheduler.server.certificates import Certificates
 from scheduler.server.sockets import listen, url_of
 from scheduler.settings import Settings
@@ -23,20 +23,15 @@ FLUSH_S = 5.0
 """Time for clients to take their answers, after the last call has ended."""
 
 
-async def run_gateway(
-    settings: Settings, gateway: GatewaySettings, connect: ConnectWatches
-) -> None:
+async def run_gateway(settings: Settings, gateway: GatewaySettings, link: Link) -> None:
     """Serve until SIGTERM or SIGINT; then refuse new calls and answer those in progress.
 
     Raises:
         ListenError: an address cannot be listened on.
         CertificateError: the certificate cannot be served.
-        ClusterConfigError: no usable API server is configured.
     """
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    service = GatewayService(settings, gateway, connect=connect)
+    stop = event_loop.stop_event()
+    service = GatewayService(settings, gateway, link)
     health = None if settings.health_port is None else admin_server(service)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(service.running())

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
 import structlog
@@ -33,7 +32,7 @@ from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.replicas.peers import Peers
-from scheduler.gateway.replicas.replicas import LEASE_LABELS, Replicas
+from scheduler.gateway.replicas.replicas import LEASE_LABELS, ReplicaLeases, ReplicatedGateway
 from scheduler.gateway.scaling.pod_pools import PodClient
 from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
 from scheduler.gateway.serving.connected_pods import ConnectServer
@@ -53,6 +52,7 @@ _READY_POLL_S = 0.05
 class Link(Protocol):
     """Connection to a cluster, as `scheduler.cluster.watches.Watches`."""
 
+    def follow(self, watched: Watched) -> None: ...
     def staleness_s(self) -> dict[str, float]: ...
     def troubles(self) -> dict[str, str]: ...
     def synced(self) -> bool: ...
@@ -64,9 +64,6 @@ class Link(Protocol):
     @property
     def reviews(self) -> Reviews: ...
     def leases(self, namespace: str, labels: Mapping[str, str]) -> LeaseClient: ...
-
-
-ConnectWatches = Callable[[Watched], AbstractAsyncContextManager[Link]]
 
 
 def _client(pod: ServerPod) -> ModelServer:
@@ -99,36 +96,37 @@ class GatewayService:
     Args:
         settings: of planning, logs and the health server.
         gateway: those of the gateway alone.
-        connect: opens the link that keeps the given handlers up to date.
+        link: cluster whose objects it follows.
         environment: what lies around the process, apart from the cluster.
     """
-
-    link: Link
 
     def __init__(
         self,
         settings: Settings,
         gateway: GatewaySettings,
-        *,
-        connect: ConnectWatches,
+        link: Link,
         environment: Environment | None = None,
     ) -> None:
         environment = environment or Environment()
+        self.link = link
         self.settings = settings
         self.gateway = gateway
         self.fatal_error = ""
         self.memory = BodyMemory(gateway.memory_max_mib * MIB)
-        self._connect = connect
         self._kernels_ready = False
         self._demand = PodDemand(asyncio.get_running_loop().time)
         self.metrics = GatewayMetrics(settings.prices, self._demand)
         client = environment.model_server
-        self.replicas: Replicas | None = None
+        leases: ReplicaLeases | None = None
         if gateway.peers:
-            self.replicas = Replicas(
-                gateway, client, clock=environment.lease_clock, peers=environment.peers
+            leases = ReplicaLeases(
+                gateway,
+                link.leases(gateway.pod_namespace, LEASE_LABELS),
+                client,
+                clock=environment.lease_clock,
+                peers=environment.peers,
             )
-            client = self.replicas.connect
+            client = leases.fence.connect
         self.runtime = Runtime(
             settings.rules,
             self.metrics,
@@ -138,9 +136,7 @@ class GatewayService:
         )
         self.access: TokenAccess | None = None
         if gateway.access:
-            self.access = TokenAccess(
-                lambda: self.link.reviews, on_refused=self.metrics.access_refused
-            )
+            self.access = TokenAccess(link.reviews, on_refused=self.metrics.access_refused)
         self.template_pods: TemplatePods | None = None
         if gateway.pods:
             self.template_pods = TemplatePods(
@@ -150,11 +146,12 @@ class GatewayService:
                 gateway=gateway,
                 scheduler_name=settings.scheduler_name,
                 connect=client,
-                link=lambda: self.link,
+                link=link,
             )
         pools = None if self.template_pods is None else self.template_pods.pools
-        if self.replicas is not None:
-            self.replicas.serve(self.runtime, pools or self.runtime, pools)
+        self.replicas: ReplicatedGateway | None = None
+        if leases is not None:
+            self.replicas = ReplicatedGateway(leases, self.runtime, pools or self.runtime, pools)
         gate = self.replicas.gate if self.replicas else None
         self.documents = ServedDocuments(
             gate or self.runtime,
@@ -165,39 +162,39 @@ class GatewayService:
             gate or pools or self.runtime, self.documents.profile, pools and (gate or pools)
         )
         self.documents.on_profile = self.discovery.profile_changed
+        self._follow()
+
+    def _follow(self) -> None:
+        """Set the receivers of the watches, in the order of their first lists."""
+        namespace = self.gateway.namespace
+        if self.template_pods is not None:  # the sizes of new pods
+            self.link.follow([(NODES, GpuNodes(self.template_pods.set_per_gpu))])
+        self.link.follow(
+            (
+                (FUNCTION_PROFILES, self.documents.store.profiles),
+                (WORKFLOWS.within(namespace), self.documents.store.workflows),
+                (FUNCTION_SERVERS.within(namespace), self.discovery.servers),
+                (SERVER_PODS.within(namespace), self.discovery.pods),
+            )
+        )
+        if self.replicas is not None:
+            self.link.follow(self.replicas.watched())
 
     # -- life cycle ------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside; at the end, close all connections to pods."""
-        namespace = self.gateway.namespace
-        watched: Watched = (
-            *self._watched_nodes(),
-            (FUNCTION_PROFILES, self.documents.store.profiles),
-            (WORKFLOWS.within(namespace), self.documents.store.workflows),
-            (FUNCTION_SERVERS.within(namespace), self.discovery.servers),
-            (SERVER_PODS.within(namespace), self.discovery.pods),
-        )
+        works = [self._prepare(), self.link.run()]
+        if self.template_pods is not None:
+            works.append(self.template_pods.run())
         if self.replicas is not None:
-            watched = (*watched, *self.replicas.watched())
-        async with self._connect(watched) as self.link:
-            works = [self._prepare(), self.link.run()]
-            if self.template_pods is not None:
-                works.append(self.template_pods.run())
-            if self.replicas is not None:
-                works.append(self._replicate(self.replicas))
-            try:
-                async with background_tasks(works, self.note_exit):
-                    yield
-            finally:
-                await self.runtime.close()
-
-    def _watched_nodes(self) -> Watched:
-        """Return the watch of nodes, for the sizes of new pods."""
-        if self.template_pods is None:
-            return ()
-        return ((NODES, GpuNodes(self.template_pods.set_per_gpu)),)
+            works.append(self._replicate(self.replicas))
+        try:
+            async with background_tasks(works, self.note_exit):
+                yield
+        finally:
+            await self.runtime.close()
 
     @property
     def backend(self) -> Backend:
@@ -208,10 +205,10 @@ class GatewayService:
         await asyncio.to_thread(planner.prepare)
         self._kernels_ready = True
 
-    async def _replicate(self, replicas: Replicas) -> None:
+    async def _replicate(self, replicas: ReplicatedGateway) -> None:
         while self.not_ready_reason():  # noqa: ASYNC110 - of several parts
             await asyncio.sleep(_READY_POLL_S)
-        await replicas.run(self.link.leases(self.gateway.pod_namespace, LEASE_LABELS))
+        await replicas.run()
 
     async def drain(self) -> None:
         """Be not ready, refuse new calls, and wait until the others are answered.

@@ -1,14 +1,13 @@
 """Cache of a cluster with the planner over it, kept up to date, and its readiness.
 
-The extender and the webhook are processes of their own; each runs one. The cache is read-only here:
-`Service` adds the calls of kube-scheduler.
+The extender and the webhook are processes of their own; each runs one. It writes nothing to the
+cluster: the extender's `Service` answers the calls of kube-scheduler over it.
 """
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
 
 import structlog
 
@@ -21,39 +20,38 @@ from scheduler.planning.pod_planner import PodPlanner
 from scheduler.planning.preparation import Preparation
 from scheduler.planning.state import State
 from scheduler.search import planner as search
-from scheduler.server.background import background_tasks
+from scheduler.server.background import background_tasks, repeat
 from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
 _READY_POLL_S = 0.2  # until it is ready for the first time
-_UPKEEP_S = 5.0  # between two passes of `PlanningService.upkeep`
-
-
-ConnectCluster = Callable[[Handlers], AbstractAsyncContextManager[ClusterLink]]
+UPKEEP_S = 5.0  # between two passes over what changes with time alone
 
 
 class PlanningService:
     """Plans pods from a cache of the cluster, which it keeps up to date while `running`.
 
-    ``connect`` opens the cluster link, which keeps the given handlers up to date. ``link`` exists
-    from the moment `running` is entered. ``clock`` and ``monotonic`` are those of `State`.
+    Args:
+        settings: limits, prices and rules of plans.
+        link: cluster whose objects it follows.
+        clock: seconds since the epoch.
+        monotonic: clock of all waiting times, seconds.
 
     Attributes:
         fatal_error: why a background task ended; /healthz then has the container restarted.
         on_ready: called once, when the service is ready for the first time.
     """
 
-    link: ClusterLink
-
     def __init__(
         self,
         settings: Settings,
+        link: ClusterLink,
         *,
-        connect: ConnectCluster,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
+        self.link = link
         self.metrics = Metrics(settings.prices)
         self.state = State(settings, self.metrics, clock=clock, monotonic=monotonic)
         self.planner = PodPlanner(self.state)
@@ -61,20 +59,17 @@ class PlanningService:
         self.on_ready: Callable[[], None] = lambda: None
         self.fatal_error = ""
         self.kernels_ready = False
-        self._connect = connect
+        documents = self.state.documents
+        link.follow(
+            Handlers(self.state.nodes, self.state.pods, documents.workflows, documents.profiles)
+        )
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside."""
-        async with self._connect(self.handlers()) as self.link:
-            works = (self._prepare(), self.link.run(), self._upkeep())
-            async with background_tasks(works, self.note_exit):
-                yield
-
-    def handlers(self) -> Handlers:
-        """Return the receivers of what is watched."""
-        documents = self.state.documents
-        return Handlers(self.state.nodes, self.state.pods, documents.workflows, documents.profiles)
+        works = (self._prepare(), self.link.run(), repeat(self._upkeep, UPKEEP_S))
+        async with background_tasks(works, self.note_exit):
+            yield
 
     def not_ready_reason(self) -> str:
         """Reason why it cannot answer now; empty when it can."""
@@ -114,15 +109,6 @@ class PlanningService:
         await self.preparation.run()
 
     async def _upkeep(self) -> None:
-        while True:
-            await asyncio.sleep(_UPKEEP_S)
-            try:
-                await self.upkeep()
-            except Exception:  # the next pass may succeed, and nothing else stops
-                log.exception("upkeep failed")
-
-    async def upkeep(self) -> None:
-        """Bring up to date what changes with time alone; called every few seconds."""
         self.preparation.follow_fleet()
         self.state.tracker.expire(self.state.clock())
 

@@ -2,7 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+
+import structlog
+
+log = structlog.get_logger(__name__)
 
 
 @contextlib.asynccontextmanager
@@ -23,3 +27,13 @@ async def background_tasks(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def repeat(work: Callable[[], Awaitable[None]], every_s: float) -> None:
+    """Do work after each pause; an error is logged, and the next attempt may succeed."""
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await work()
+        except Exception:
+            log.exception("upkeep failed")

@@ -1,4 +1,6 @@
-"""The event loop of a process that serves: uvloop, with one of its error messages as a log line.
+"""The event loop of a process that serves, and the signals that end it.
+
+It is uvloop, with one of its error messages as a log line.
 
 uvloop may write the rest of a TLS connection to a socket that it has just closed, such as that of
 a request that timed out (https://github.com/MagicStack/uvloop/issues/506). The connection ends
@@ -6,6 +8,7 @@ as it should, but uvloop reports a fatal error with a traceback, like one of thi
 """
 
 import asyncio
+import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -22,6 +25,14 @@ Result = TypeVar("Result")
 def run(work: Coroutine[Any, Any, Result]) -> Result:
     """Run the main coroutine of a process on a new loop; return its result."""
     return uvloop.run(_with_handler(work))
+
+
+def stop_event() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set from now on, in place of their usual effect."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 async def _with_handler(work: Coroutine[Any, Any, Result]) -> Result:

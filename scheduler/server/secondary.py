@@ -1,13 +1,8 @@
-"""Secondary servers: further ports in the process and on the event loop of a main server.
-
-Each runs inside the lifespan of the main server's application, which alone handles signals. They
-stop before the service that they use.
-"""
+"""Secondary servers: ports that any pods of the cluster reach, on the event loop of a service."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import structlog
@@ -72,24 +67,6 @@ class SecondaryServer:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answer while inside."""
-        serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-        serving.add_done_callback(self._on_exit)
         log.info("secondary server listens", server=self._label, port=self.port)
-        try:
+        async with self._server.running(self._socket, self._on_exit):
             yield
-        finally:
-            self._server.should_exit = True
-            await asyncio.gather(serving, return_exceptions=True)
-            self._socket.close()
-
-
-def run_with(app: FastAPI, running: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-    """Enter ``running`` inside the lifespan of ``app``."""
-    own = app.router.lifespan_context
-
-    @contextlib.asynccontextmanager
-    async def both(app: FastAPI) -> AsyncIterator[None]:
-        async with own(app), running():
-            yield
-
-    app.router.lifespan_context = both

@@ -1,9 +1,10 @@
 """Listening sockets, and a server that leaves signals alone."""
 
+import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import uvicorn
 
@@ -26,6 +27,25 @@ class SignallessServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Capture none."""
         yield
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self, listener: socket.socket, on_exit: "Callable[[asyncio.Task[None]], object]"
+    ) -> AsyncIterator[None]:
+        """Answer on a socket while inside, and close it at the end.
+
+        Args:
+            listener: socket that listens.
+            on_exit: called with the server's task when it has ended, for any reason.
+        """
+        serving = asyncio.create_task(self.serve(sockets=[listener]))
+        serving.add_done_callback(on_exit)
+        try:
+            yield
+        finally:
+            self.should_exit = True
+            await asyncio.gather(serving, return_exceptions=True)
+            listener.close()
 
 
 def listen(

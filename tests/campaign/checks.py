@@ -30,7 +30,7 @@ def problems(world: World) -> Iterator[str]:
     for replica in world.replicas.values():
         if replica.life is None:
             yield f"replica {replica.name} is down"
-        elif reason := replica.life.service.not_ready_reason():
+        elif reason := replica.life.service.planning.not_ready_reason():
             yield f"replica {replica.name} is not ready: {reason}"
         else:
             yield from _ledger(world, replica.life)
@@ -99,7 +99,7 @@ def _metrics(life: Life) -> Iterator[str]:
     )
     if batches != (bound := _results(life)["bound"]):
         yield f"metrics of {life.name}: {batches:g} batches, {bound:g} pods bound"
-    if reason := life.service.fatal_error:
+    if reason := life.service.planning.fatal_error:
         yield f"{life.name}: {reason}"
 
 

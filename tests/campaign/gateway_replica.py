@@ -1,14 +1,13 @@
 """Replicas of the gateway: each life is one process with the real service in it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from functools import partial
 from random import Random
 from typing import Any
 
 from scheduler.cluster.reflector import Reflector
-from scheduler.cluster.watches import Watched, Watches
+from scheduler.cluster.watches import Watches
 from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.replicas.peers import Peers
@@ -60,8 +59,12 @@ class GatewayLife:
         self.service = GatewayService(
             _SETTINGS,
             _GATEWAY_SETTINGS[name],
-            connect=self._connect,
-            environment=Environment(
+            Watches(
+                self._api,
+                reflector=partial(Reflector, random=self._random.random),
+                monotonic=self._loop.time,
+            ),
+            Environment(
                 lambda pod: ModelClient(models, self, pod),
                 lambda: self._loop.time() * self._clock_rate,
                 _SimulatedPeers(replicas),
@@ -82,11 +85,6 @@ class GatewayLife:
 
     def _answered(self, answer: "asyncio.Future[InferAnswer]") -> None:
         self.answered += not answer.cancelled() and answer.exception() is None
-
-    @asynccontextmanager
-    async def _connect(self, watched: Watched) -> AsyncIterator[Watches]:
-        reflector = partial(Reflector, random=self._random.random)
-        yield Watches(self._api, watched, reflector=reflector, monotonic=self._loop.time)
 
     async def _run(self) -> None:
         async with self.service.running():

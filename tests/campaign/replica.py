@@ -1,15 +1,15 @@
 """Replicas of the extender: each life is one process with the real service in it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
 from typing import Any
 
-from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
+from scheduler.cluster.link import LiveCluster
 from scheduler.cluster.reflector import Reflector
 from scheduler.extender.service import Service
+from scheduler.planning.service import PlanningService
 from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
 from tests.campaign.simulated_server import SimulatedApi, SimulatedServer
@@ -38,44 +38,44 @@ class Life:
         self._server = server
         self._random = Random(f"{name} {number}")
         self._clock_rate = Random(f"clock of {name} {number}").uniform(0.85, 1.2)
-        self._api = SimulatedApi(server, name)
+        self._api: Any = SimulatedApi(server, name)
         self._calls: set[asyncio.Task[Any]] = set()
-        self.service = Service(
-            _SETTINGS,
-            connect=self._connect,
-            clock=lambda: server.wall_s() + self.skew_s,
-            monotonic=self._loop.time,
-        )
-        self._task = self._loop.create_task(self._run())
-
-    @asynccontextmanager
-    async def _connect(self, handlers: Handlers) -> AsyncIterator[ClusterLink]:
-        reflector = partial(Reflector, random=self._random.random, page=_PAGE)
-        yield LiveCluster(
+        link = LiveCluster(
             self._api,
-            handlers,
             lease_namespace="esg",
             lease_clock=lambda: self._loop.time() * self._clock_rate,
-            reflector=reflector,
+            reflector=partial(Reflector, random=self._random.random, page=_PAGE),
             monotonic=self._loop.time,
         )
+        self.service = Service(
+            PlanningService(
+                _SETTINGS,
+                link,
+                clock=lambda: server.wall_s() + self.skew_s,
+                monotonic=self._loop.time,
+            )
+        )
+        self._count_binds()
+        self._task = self._loop.create_task(self._run())
+
+    def _count_binds(self) -> None:
+        bind = self.service.binder.bind
+
+        async def counted(args: Any) -> None:
+            try:
+                await bind(args)
+            except asyncio.CancelledError:
+                self.lost_binds += 1
+                raise
+            except RefusedError:
+                self.binds += 1
+                raise
+            self.binds += 1
+
+        self.service.binder.bind = counted
 
     async def _run(self) -> None:
         async with self.service.running():
-            bind = self.service.binder.bind
-
-            async def counted(args: Any) -> None:
-                try:
-                    await bind(args)
-                except asyncio.CancelledError:
-                    self.lost_binds += 1
-                    raise
-                except RefusedError:
-                    self.binds += 1
-                    raise
-                self.binds += 1
-
-            self.service.binder.bind = counted
             await asyncio.Event().wait()
 
     async def call(self, act: Callable[[], Awaitable[Any]]) -> Any:

@@ -3,13 +3,12 @@
 import asyncio
 import json
 from base64 import b64decode
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any
 
-from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
+from scheduler.cluster.link import LiveCluster
 from scheduler.cluster.reflector import Reflector
 from scheduler.planning.service import PlanningService
 from scheduler.settings import Settings
@@ -30,8 +29,11 @@ class SimulatedCreator:
     def __init__(self, server: SimulatedServer) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
+        api: Any = SimulatedApi(server, "webhook")
+        reflector = partial(Reflector, random=Random("webhook").random)
+        link = LiveCluster(api, reflector=reflector, monotonic=self._loop.time)
         self._service = PlanningService(
-            _SETTINGS, connect=self._connect, clock=server.wall_s, monotonic=self._loop.time
+            _SETTINGS, link, clock=server.wall_s, monotonic=self._loop.time
         )
         self._admission = Admission(
             planner=self._service.planner.plan_at_admission,
@@ -43,12 +45,6 @@ class SimulatedCreator:
         )
         self._running = self._loop.create_task(self._run())
         self._creations: set[asyncio.Task[None]] = set()
-
-    @asynccontextmanager
-    async def _connect(self, handlers: Handlers) -> AsyncIterator[ClusterLink]:
-        api: Any = SimulatedApi(self._server, "webhook")
-        reflector = partial(Reflector, random=Random("webhook").random)
-        yield LiveCluster(api, handlers, reflector=reflector, monotonic=self._loop.time)
 
     async def _run(self) -> None:
         async with self._service.running():

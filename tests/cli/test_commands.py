@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from scheduler.cli import app
 from scheduler.cluster.crds import crds_yaml
+from tests.extender.sample_cluster import unserved_kubeconfig
 from workbench.commands.reference import reference_pages
 from workbench.profiles.generated import sample_documents
 
@@ -94,13 +95,6 @@ def test_samples_are_valid():
     )
 
 
-def test_serve_embedded_needs_documents():
-    """Without an API server the Workflows come from --profiles."""
-    result = esg("serve", "--embedded", str(REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml"))
-    assert result.exit_code == 2
-    assert "--profiles" in result.output
-
-
 def test_generated_files_are_current():
     """CRDs, samples and reference pages in the tree are as `make documents` writes them."""
     expected = {REPOSITORY / "deploy" / "crds" / "esg-scheduler.io.yaml": crds_yaml()}
@@ -136,13 +130,13 @@ def test_an_invalid_setting_is_named(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_port_in_use_is_named():
+def test_a_port_in_use_is_named(tmp_path):
     """The service does not start, and its error has the address."""
-    nodes = str(REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml")
+    kubeconfig = f"--kubeconfig={unserved_kubeconfig(tmp_path)}"
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         served = subprocess.run(
-            [ESG, "serve", "--embedded", nodes, "--profiles", SAMPLES, "--port", port],
+            [ESG, "serve", kubeconfig, "--port", port],
             capture_output=True,
             text=True,
             timeout=60,

@@ -1,7 +1,6 @@
 """A live cluster behind its interface: four reflectors, binds, events, and their troubles."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,10 +14,12 @@ from tests.cluster.factories import node, pod
 from tests.cluster.fakes import Listener
 from tests.waiting import running, until
 
-if TYPE_CHECKING:
-    # The type checker verifies that both implement the service's interface.
-    def _interfaces(live, embedded):
-        return live, embedded
+
+def followed(api, handlers):
+    """Return a cluster that reports to these handlers."""
+    cluster = LiveCluster(api)
+    cluster.follow(handlers)
+    return cluster
 
 
 async def test_all_four(server, api):
@@ -27,7 +28,7 @@ async def test_all_four(server, api):
     server.put(PODS, pod("a"))
     server.put(WORKFLOWS, {"metadata": {"name": "w", "namespace": "default"}, "spec": {}})
     listeners = [Listener() for _ in range(4)]
-    cluster = LiveCluster(api, Handlers(*listeners))
+    cluster = followed(api, Handlers(*listeners))
     assert not cluster.synced()
 
     async with running(cluster):
@@ -40,7 +41,7 @@ async def test_all_four(server, api):
 
 async def test_documents_from_elsewhere(server, api):
     """Without handlers for the documents, they are not listed."""
-    cluster = LiveCluster(api, Handlers(nodes=Listener(), pods=Listener()))
+    cluster = followed(api, Handlers(nodes=Listener(), pods=Listener()))
     async with running(cluster):
         await until(cluster.synced)
 
@@ -53,7 +54,7 @@ async def test_one_is_in_trouble(server, api):
     While documents cannot be listed, no pod is, and the trouble is reported all the same.
     """
     server.fault("GET", WORKFLOWS.path, refuse(404, "NotFound", "no"), times=1000)
-    cluster = LiveCluster(api, Handlers(*(Listener() for _ in range(4))))
+    cluster = followed(api, Handlers(*(Listener() for _ in range(4))))
     async with running(cluster):
         await until(lambda: bool(cluster.troubles()))
 
@@ -73,7 +74,7 @@ async def test_documents_come_before_pods(server, api, late):
 
     server.fault("GET", late.path, wait)
     pods = Listener()
-    cluster = LiveCluster(api, Handlers(Listener(), pods, Listener(), Listener()))
+    cluster = followed(api, Handlers(Listener(), pods, Listener(), Listener()))
     async with running(cluster):
         for early in {NODES, WORKFLOWS, FUNCTION_PROFILES} - {late}:
             await server.watched(early)
@@ -89,7 +90,7 @@ async def test_documents_come_before_pods(server, api, late):
 async def test_writes(server, api):
     """It binds, reads pods and writes events."""
     server.put(PODS, pod("a"))
-    cluster = LiveCluster(api, Handlers(nodes=Listener(), pods=Listener()))
+    cluster = followed(api, Handlers(nodes=Listener(), pods=Listener()))
     async with running(cluster):
         result = await cluster.bind(
             Binding(
@@ -115,7 +116,7 @@ async def test_writes(server, api):
 async def test_a_read_has_a_limit(server, api):
     """A pod is waited for no longer than the caller allows."""
     server.fault("GET", "pods/a", hang)
-    cluster = LiveCluster(api, Handlers(nodes=Listener(), pods=Listener()))
+    cluster = followed(api, Handlers(nodes=Listener(), pods=Listener()))
 
     with pytest.raises(ApiTimeoutError):
         await cluster.get_pod("default", "a", timeout_s=0.05)

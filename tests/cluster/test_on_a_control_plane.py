@@ -205,7 +205,8 @@ async def test_no_crds(live, listener):
 async def test_server_restart(cluster, live, bindable):
     """While the API server is down binds are refused; after its start everything recovers."""
     nodes, pods = Listener(), Listener()
-    link = LiveCluster(live, Handlers(nodes=nodes, pods=pods))
+    link = LiveCluster(live)
+    link.follow(Handlers(nodes=nodes, pods=pods))
     node = node_names(cluster)[0]
     async with running(link):
         await until(link.synced)

@@ -2,18 +2,16 @@
 
 # ruff: noqa: E501 - a row of a table is one line
 
-from contextlib import nullcontext
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler import __version__
-from scheduler.cluster.embedded import EmbeddedCluster
-from scheduler.extender.app import create_app
 from scheduler.extender.service import Service
 from scheduler.planning.metrics import Metrics
+from scheduler.planning.service import PlanningService
 from scheduler.settings import Settings
 from scheduler.slo.tracker import RequestEnded
+from tests.extender.embedded_cluster import EmbeddedCluster
 from tests.extender.factories import DOCUMENTS, MODEL, node, pod, profile
 from tests.extender.harness import embedded, serving
 from workbench.profiles.builders import graph
@@ -57,15 +55,10 @@ class LateCluster(EmbeddedCluster):
 @pytest.fixture
 def late():
     """A service whose cluster is not synced yet, and the cluster."""
-    clusters = []
-
-    def connect(handlers):
-        clusters.append(LateCluster([node("n1")], handlers))
-        return nullcontext(clusters[0])
-
-    service = Service(Settings(filter_nodes_max=0), connect=connect)
-    with serving(create_app(service), service, ready=False) as running:
-        yield running, clusters[0]
+    cluster = LateCluster([node("n1")])
+    service = Service(PlanningService(Settings(filter_nodes_max=0), cluster))
+    with serving(service, ready=False) as running:
+        yield running, cluster
 
 
 def series(extender):
@@ -98,7 +91,7 @@ def test_not_ready_before_the_first_list(late):
     extender, cluster = late
     cluster.trouble = {"pods": "RBAC: may not list pods"}
     assert extender.get("/healthz") == {"status": "ok"}
-    extender.on_loop(lambda: setattr(extender.service, "kernels_ready", True))
+    extender.on_loop(lambda: setattr(extender.service.planning, "kernels_ready", True))
     waits = "the first list is not complete (pods: RBAC: may not list pods)"
     assert unready(extender) == waits
 
@@ -106,7 +99,7 @@ def test_not_ready_before_the_first_list(late):
 def test_nothing_is_decided_while_not_ready(late):
     """Each verb reports in its own form that it is not ready; no node passes, no pod is evicted."""
     extender, _ = late
-    extender.on_loop(lambda: setattr(extender.service, "kernels_ready", True))
+    extender.on_loop(lambda: setattr(extender.service.planning, "kernels_ready", True))
     pending = pod("half")
     error = "the extender is not ready: the first list is not complete"
     answer = extender.filter(pending, "n1")
@@ -124,7 +117,7 @@ def test_nothing_is_decided_while_not_ready(late):
 def test_ready_when_the_list_is_in_and_not_when_it_is_stale(late):
     """Ready after the first list, and not ready when the API server is silent too long."""
     extender, cluster = late
-    extender.on_loop(lambda: setattr(extender.service, "kernels_ready", True))
+    extender.on_loop(lambda: setattr(extender.service.planning, "kernels_ready", True))
     cluster.listed = True
     assert extender.get("/readyz") == {"status": "ok"}
     cluster.silent_s = {"nodes": 299.0, "pods": 301.0}

@@ -58,12 +58,11 @@ def test_hold_ends(extender, preempted, end):
     """Nothing stays reserved for a pod that does not wait for this node."""
     low, high = preempted
     extender.finish(low)
-    metadata = high["metadata"]
     if end == "bound":
         extender.place(high, "n1")
         extender.finish(high)
     elif end == "deleted":
-        extender.on_loop(extender.service.link.delete_pod, metadata["namespace"], metadata["name"])
+        extender.delete(high)
     else:
         nominate(extender, high, None if end == "not nominated" else "n2")
     extender.place(pod("half"), "n1")

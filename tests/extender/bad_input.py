@@ -1,7 +1,7 @@
 """Messages of kube-scheduler with faults."""
 
 JSON = {"Content-Type": "application/json"}
-VERBS = ("filter", "prioritize", "bind", "preempt", "v1/embedded/pods")
+VERBS = ("filter", "prioritize", "bind", "preempt")
 
 
 def args(pending, **fields):

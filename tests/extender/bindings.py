@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from scheduler.cluster.api import Api, connect
-from scheduler.cluster.link import Handlers, LiveCluster
+from scheduler.cluster.link import LiveCluster
 from scheduler.cluster.object_list import list_all
 from scheduler.cluster.resource import PODS, trim_pod
 from scheduler.extender.bind_ownership import BindOwnership
@@ -37,7 +37,7 @@ class UnwatchedCluster(LiveCluster):
     """A cluster whose watches the test plays: lists alone come from its server."""
 
     def __init__(self, api: Api, state: State, **options: Any) -> None:
-        super().__init__(api, Handlers(state.nodes, state.pods), **options)
+        super().__init__(api, **options)
         self._state = state
 
     async def relist_pods(self) -> None:
@@ -185,5 +185,5 @@ async def binding_harness(
     server = ApiServer()
     await server.start()
     async with connect(kubeconfig_for(server.url, folder), timeout_s=30.0) as api:
-        yield BindingHarness(server, state, LiveCluster(api, Handlers(state.nodes, state.pods)))
+        yield BindingHarness(server, state, LiveCluster(api))
     await server.stop()

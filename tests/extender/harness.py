@@ -5,18 +5,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from typing import Any, TypeVar
 
 import httpx
 import uvicorn
-from fastapi import FastAPI
 
 from scheduler.extender.app import create_app
-from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
 from scheduler.model.documents import Document
 from scheduler.settings import Settings
+from tests.extender.embedded_service import embedded_service
 from workbench.cluster.extender import binding_arguments, extender_arguments
 
 _STARTS_WITHIN_S = 300.0  # compiling the kernels where Numba's cache is cold
@@ -123,23 +122,52 @@ class Extender:
         nodes = self.get("/v1/snapshot")["nodes"]
         return next(entry["gpus"] for entry in nodes if entry["name"] == node)
 
-    def finish(self, pod: Mapping[str, Any]) -> None:
+    def create(self, pod: Mapping[str, Any]) -> None:
+        """Create a pod of the embedded cluster, or update it."""
+        self.on_loop(self.service.create_pod, pod)
+
+    def finish(self, pod: Mapping[str, Any], phase: str = "Succeeded") -> None:
         """End the pod's containers."""
         metadata = pod["metadata"]
-        self.post(f"v1/embedded/pods/{metadata['namespace']}/{metadata['name']}/finish", None)
+        self.on_loop(self.service.link.finish_pod, metadata["namespace"], metadata["name"], phase)
+
+    def delete(self, pod: Mapping[str, Any]) -> None:
+        """Delete the pod in any phase."""
+        metadata = pod["metadata"]
+        self.on_loop(self.service.link.delete_pod, metadata["namespace"], metadata["name"])
 
 
 @contextmanager
-def serving(app: FastAPI, service: Service, *, ready: bool = True) -> Iterator[Extender]:
-    """Serve while inside; entered when it answers, and by default when it is ready."""
+def serving(
+    service: Service,
+    *others: Callable[[], AbstractAsyncContextManager[None]],
+    ready: bool = True,
+) -> Iterator[Extender]:
+    """Serve while inside; entered when it answers, and by default when it is ready.
+
+    Args:
+        service: the service.
+        others: further servers that run with it.
+        ready: wait until it is ready.
+    """
     server = _Server(
         uvicorn.Config(
-            app, host="127.0.0.1", port=0, http="httptools", log_level="error", lifespan="on"
+            create_app(service),
+            host="127.0.0.1",
+            port=0,
+            http="httptools",
+            log_level="error",
+            lifespan="off",
         )
     )
-    thread = threading.Thread(
-        target=lambda: asyncio.run(server.serve()), name="extender", daemon=True
-    )
+
+    async def serve() -> None:
+        async with AsyncExitStack() as stack:
+            for running in (service.running, *others):
+                await stack.enter_async_context(running())
+            await server.serve()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="extender", daemon=True)
     thread.start()
     try:
         assert server.started_up.wait(_STARTS_WITHIN_S), "the service did not start"
@@ -163,14 +191,14 @@ def embedded(
     clock: Callable[[], float] = time.time,
     **settings: Any,
 ) -> Iterator[Extender]:
-    """The service as ``esg serve --embedded`` builds it, over these nodes and documents.
+    """The service over an embedded cluster of these nodes, and these documents.
 
     Filter passes all feasible nodes unless ``filter_nodes_max`` is set: most tests assert which
     nodes are feasible.
     """
     settings = {"filter_nodes_max": 0} | settings
     service = embedded_service(Settings(**settings), nodes, documents, clock=clock)
-    with serving(create_app(service), service) as extender:
+    with serving(service) as extender:
         yield extender
 
 

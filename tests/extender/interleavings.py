@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from scheduler.cluster.errors import ApiError, ApiTimeoutError
-from scheduler.cluster.link import Handlers, LiveCluster
+from scheduler.cluster.link import LiveCluster
 from scheduler.cluster.owner_lease import DURATION_S
 from scheduler.cluster.resource import trim_pod
 from scheduler.extender.bind_ownership import BindOwnership
@@ -96,7 +96,6 @@ class InterleavedLink(LiveCluster):
         api: Any = ChosenApi(cluster, name)
         super().__init__(
             api,
-            Handlers(state.nodes, state.pods),
             lease_namespace="esg",
             lease_clock=lambda: cluster.lease_s,
             monotonic=state.monotonic,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.extender.factories import pod
 
-PHASES = ("coverage", "fuzzing", "stateful")
+PHASES = ("coverage", "fuzzing")  # no route makes what another one reads: nothing is stateful
 EXAMPLES = 6  # per route and phase, in addition to the edges of every field; take more by hand
 
 
@@ -16,8 +16,8 @@ EXAMPLES = 6  # per route and phase, in addition to the edges of every field; ta
 def test_schemathesis_finds_nothing(shared, tmp_path):
     """With every check on, no answer has a status, header, type or form that is not documented.
 
-    Sound data are taken and bad data refused on all routes, those that change the state included,
-    one by one and one after another; then a sound pod is filtered, bound and finished as ever.
+    Sound data are taken and bad data refused on all routes, those that change the state included;
+    then a sound pod is filtered, bound and finished as ever.
     """
     report = tmp_path / "report.ndjson"
     done = subprocess.run(

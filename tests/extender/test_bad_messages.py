@@ -78,8 +78,6 @@ WRONG_FORM = {
     "a victim without a uid": ("preempt", args({}, NodeNameToMetaVictims={"n1": {"Pods": [{}]}}), "NodeNameToMetaVictims.n1.Pods.0.UID", "required"),
     "a victim that is null": ("preempt", args({}, NodeNameToVictims={"n1": {"Pods": [None]}}), "NodeNameToVictims.n1.Pods.0", "object"),
     "violations below zero": ("preempt", args({}, NodeNameToMetaVictims={"n1": {"NumPDBViolations": -1}}), "NodeNameToMetaVictims.n1.NumPDBViolations", "greater than"),
-    "a shown pod without a name": ("v1/embedded/pods", {"metadata": {"uid": "u"}}, "metadata.name", "required"),
-    "a shown pod without metadata": ("v1/embedded/pods", {"spec": {}}, "metadata", "required"),
 }  # fmt: skip
 
 

@@ -254,14 +254,14 @@ def test_a_forged_plan_on_a_bound_pod(shared, plan):
     forged = {"gpu": "GPU-n2-1", "gpu-percent": "10", "gpu-memory": "0=100M", "batch": "1"}
     pending = pod("half", annotations=forged | {"plan": plan})
     pending["spec"]["nodeName"] = "n2"
-    shared.post("v1/embedded/pods", pending)
+    shared.create(pending)
     explanation = shared.explain(pending)
     assert explanation["node"] == "n2"
     assert explanation["granted"]["gpu_percent"] == 10
     assert shared.gpus("n2")[1]["free_percent"] == 90
     n2 = next(n for n in shared.get("/v1/snapshot")["nodes"] if n["name"] == "n2")
     assert n2["cpu_free_milli"] == 16_000
-    shared.post("v1/embedded/pods", pending | {"status": {"phase": "Running"}})
+    shared.create(pending | {"status": {"phase": "Running"}})
     shared.finish(pending)
     assert shared.gpus("n2")[1]["free_percent"] == 100
     assert shared.client.get("/metrics").status_code == 200
@@ -286,7 +286,7 @@ def test_a_forged_grant_on_a_bound_pod(shared, grant):
     sound = {"gpu": "GPU-n2-1", "gpu-percent": "10", "gpu-memory": "0=100M", "batch": "1"}
     pending = pod("half", annotations=sound | grant)
     pending["spec"]["nodeName"] = "n2"
-    shared.post("v1/embedded/pods", pending)
+    shared.create(pending)
     (key, value) = next(iter(grant.items()))
     assert shared.explain(pending)["granted"] is None
     assert f"annotation esg-scheduler.io/{key}: {value!r}" in shared.explain(pending)["error"]

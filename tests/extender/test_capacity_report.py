@@ -7,7 +7,6 @@ import pytest
 
 from scheduler.extender.capacity_report import CHANGES_MAX
 from scheduler.model.documents import to_manifest
-from scheduler.planning import service as planning_service
 from tests.extender.factories import node, workflow
 from tests.extender.harness import Clock, Extender, embedded
 from tests.extender.test_fleet_capacity import function
@@ -33,9 +32,9 @@ class Events:
 def events(monkeypatch: pytest.MonkeyPatch) -> Events:
     """The events of a service that looks for something to report all the time."""
     recorded = Events()
-    monkeypatch.setattr(planning_service, "_UPKEEP_S", 0.01)
+    monkeypatch.setattr("scheduler.extender.service.UPKEEP_S", 0.01)
     monkeypatch.setattr(
-        "scheduler.cluster.embedded.EmbeddedCluster.record_event",
+        "tests.extender.embedded_cluster.EmbeddedCluster.record_event",
         lambda _, reference, **event: recorded.record(reference, **event),
     )
     return recorded

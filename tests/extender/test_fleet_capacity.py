@@ -108,9 +108,9 @@ def test_what_daemons_take_is_no_capacity():
         assert planned(extender, pending) == [(16, 4_000), (15, 4_000)]
         passing, daemon = running("8"), running("100m")
         daemon["metadata"]["ownerReferences"] = DAEMON
-        extender.post("v1/embedded/pods", passing)
+        extender.create(passing)
         assert planned(extender, pending) == [(16, 4_000), (15, 4_000)]
-        extender.post("v1/embedded/pods", daemon)
+        extender.create(daemon)
         assert planned(extender, pending) == [(15, 4_000)]
         extender.finish(daemon)
         assert planned(extender, pending) == [(16, 4_000), (15, 4_000)]

@@ -4,7 +4,6 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from contextlib import ExitStack, contextmanager
 
 import httpx
@@ -12,7 +11,7 @@ import psutil
 import pytest
 
 from scheduler.model import names
-from tests.webhook.harness import DEPLOY
+from tests.extender.sample_cluster import sample_cluster, until_ready
 from workbench.cluster.process import free_port
 
 pytestmark = pytest.mark.slow
@@ -36,17 +35,18 @@ while True:
 
 
 @pytest.fixture
-def extender():
+def extender(tmp_path):
     """A running `esg serve`: its process, its client and its health port."""
     port, health_port = free_port(), free_port()
-    command = [
-        *(sys.executable, "-c", "from scheduler.cli import app; app()", "serve"),
-        *("--embedded", str(DEPLOY / "nodes" / "mocked-16x1.yaml")),
-        *("--profiles", str(DEPLOY / "samples"), "--port", str(port)),
-    ]
+    command = [sys.executable, "-c", "from scheduler.cli import app; app()", "serve"]
     environment = {"ESG_HEALTH_HOST": "127.0.0.1", "ESG_HEALTH_PORT": str(health_port)}
+    environment["no_proxy"] = "127.0.0.1"
     with (
-        subprocess.Popen(command, env=os.environ | environment) as process,
+        sample_cluster(tmp_path) as kubeconfig,
+        subprocess.Popen(
+            [*command, f"--kubeconfig={kubeconfig}", f"--port={port}"],
+            env=os.environ | environment,
+        ) as process,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client,
     ):
         try:
@@ -54,18 +54,6 @@ def extender():
             yield psutil.Process(process.pid), client, health_port
         finally:
             process.terminate()
-
-
-def until_ready(client):
-    deadline_s = time.monotonic() + 300
-    while time.monotonic() < deadline_s:
-        try:
-            if client.get("/readyz").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise TimeoutError
 
 
 def filter_cpu_s(process, client):

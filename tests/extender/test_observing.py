@@ -1,28 +1,28 @@
 """The health server: health and metrics for the kubelet and Prometheus, and nothing else."""
 
+import os
 import selectors
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from typer.testing import CliRunner
 
-from scheduler.cli import app as command_line
-from scheduler.extender.app import create_app
-from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.health_server import health_server
 from scheduler.model.documents import to_manifest
 from scheduler.server.health_process import HEALTH_LIMITS
-from scheduler.server.secondary import run_with
 from scheduler.server.sockets import ListenError
 from scheduler.settings import Settings
+from tests.extender.embedded_service import embedded_service
 from tests.extender.factories import nodes_and_documents, pod
 from tests.extender.harness import serving
+from tests.extender.sample_cluster import unserved_kubeconfig
 
-REPOSITORY = Path(__file__).parents[2]
+ESG = str(Path(sys.executable).with_name("esg"))
 LOOKS = ("/metrics", "/healthz", "/readyz")
 
 
@@ -34,11 +34,12 @@ def observed_service(port: int = 0):
 @contextmanager
 def observed(service):
     """The running extender, and a client of its health server."""
-    app = create_app(service)
     side = health_server(service)
-    run_with(app, side.running)
     url = f"http://127.0.0.1:{side.port}"
-    with serving(app, service) as extender, httpx.Client(base_url=url, trust_env=False) as client:
+    with (
+        serving(service, side.running) as extender,
+        httpx.Client(base_url=url, trust_env=False) as client,
+    ):
         yield extender, client
 
 
@@ -87,11 +88,12 @@ def test_they_are_only_read(both, path):
 def test_both_ports_say_why_it_is_to_be_replaced():
     """The probe reports a background task that died, so the container is restarted."""
     with observed(service := observed_service()) as (extender, client):
-        extender.on_loop(setattr, service, "fatal_error", "a background task of the service died")
+        reason = "a background task of the service died"
+        extender.on_loop(setattr, service.planning, "fatal_error", reason)
         for path in ("/healthz", "/readyz"):
             answer = client.get(path)
             assert answer.status_code == 503
-            assert answer.json() == {"detail": "a background task of the service died"}
+            assert answer.json() == {"detail": reason}
 
 
 def test_it_ends_with_the_extender():
@@ -128,16 +130,21 @@ def test_a_port_that_is_taken_is_told():
             health_server(observed_service(port))
 
 
-def test_the_command_serves_it_where_a_port_is_set():
+@pytest.mark.slow
+def test_the_command_serves_it_where_a_port_is_set(tmp_path):
     """`esg serve` reads the port from its variable, and does not start without it."""
-    deploy = REPOSITORY / "deploy"
-    nodes, samples = deploy / "nodes" / "mocked-16x1.yaml", deploy / "samples"
-    command = f"serve --embedded {nodes} --profiles {samples} --port 0".split()
+    kubeconfig = f"--kubeconfig={unserved_kubeconfig(tmp_path)}"
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         environment = {"ESG_HEALTH_HOST": "127.0.0.1", "ESG_HEALTH_PORT": str(port)}
-        done = CliRunner().invoke(command_line, command, env=environment)
-    assert done.exit_code == 1
+        done = subprocess.run(
+            [ESG, "serve", kubeconfig, "--port=0"],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
     assert done.stderr.startswith(
         f"error: the health server cannot listen on 127.0.0.1 port {port}"
     )

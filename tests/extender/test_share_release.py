@@ -14,20 +14,12 @@ def free(extender, node="n1"):
     return [gpu["free_percent"] for gpu in extender.gpus(node)]
 
 
-def delete(extender, pending):
-    metadata = pending["metadata"]
-    response = extender.client.delete(f"/v1/embedded/pods/default/{metadata['name']}")
-    assert response.json() == {"status": "ok"}
-
-
 def test_a_finished_pods_share_is_free(extender):
     """After success or failure, its share is free for the next pod."""
     for phase in ("Succeeded", "Failed"):
         extender.place(pending := pod("whole"), "n1")
         assert free(extender) == [0, 100]
-        name = pending["metadata"]["name"]
-        response = extender.client.post(f"/v1/embedded/pods/default/{name}/finish?phase={phase}")
-        assert response.json() == {"status": "ok"}
+        extender.finish(pending, phase)
         assert free(extender) == [100, 100]
 
 
@@ -48,8 +40,8 @@ def test_a_terminating_pod_keeps_its_share(extender):
 def test_a_deleted_pods_share_is_free(extender):
     """A deletion frees the share in every phase; a second deletion is no error."""
     extender.place(pending := pod("whole"), "n1")
-    delete(extender, pending)
-    delete(extender, pending)
+    extender.delete(pending)
+    extender.delete(pending)
     assert free(extender) == [100, 100]
     assert "does not exist any more" in extender.bind(pending, "n1")
 
@@ -72,22 +64,4 @@ def test_a_bound_pod_shown_as_waiting_stays_bound(extender):
     answer = extender.filter(pending, "n1", "n2")
     assert answer["NodeNames"] == ["n1"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["n2"]
-    assert free(extender) == [50, 100]
-
-
-def test_finishing_what_is_not_bound(extender):
-    """A pod that is pending or unknown cannot finish; the message names it."""
-    extender.filter(pending := pod("half", name="waits"), "n1")
-    for name in (pending["metadata"]["name"], "nobody"):
-        response = extender.client.post(f"/v1/embedded/pods/default/{name}/finish")
-        assert response.status_code == 404
-        assert response.json() == {"detail": f"no pod default/{name} is bound"}
-
-
-def test_an_unknown_phase_is_refused(extender):
-    """A pod ends in one of two ways."""
-    extender.place(pending := pod("half"), "n1")
-    name = pending["metadata"]["name"]
-    response = extender.client.post(f"/v1/embedded/pods/default/{name}/finish?phase=Running")
-    assert response.status_code == 422
     assert free(extender) == [50, 100]

@@ -66,7 +66,7 @@ def clock():
 
 @pytest.fixture
 def access(reviews, clock):
-    return TokenAccess(lambda: reviews, on_refused=reviews.refused.append, clock_s=clock)
+    return TokenAccess(reviews, on_refused=reviews.refused.append, clock_s=clock)
 
 
 async def call(service, token=None, scheme="Bearer"):

@@ -94,10 +94,9 @@ async def running(tmp_path, **options):
     await api_server.start()
     kubeconfig = kubeconfig_for(api_server.url, tmp_path)
 
-    @contextlib.asynccontextmanager
-    async def connected(watched):
+    async def serve(settings, gateway):
         async with connect(kubeconfig) as api:
-            yield Watches(api, watched)
+            await run_gateway(settings, gateway, Watches(api))
 
     port, health_port = free_port(), free_port()
     settings = Settings(health_port=health_port, health_host="127.0.0.1")
@@ -105,7 +104,7 @@ async def running(tmp_path, **options):
     try:
         async with aiohttp.ClientSession() as client:
             gateway_running = Running(api_server, client, port, health_port)
-            gateway_running.process = asyncio.create_task(run_gateway(settings, gateway, connected))
+            gateway_running.process = asyncio.create_task(serve(settings, gateway))
             await gateway_running.until_health("/readyz", lambda status, _: status == 200)
             yield gateway_running
             if not gateway_running.process.done():

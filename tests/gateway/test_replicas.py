@@ -84,14 +84,12 @@ class Replica:
         self._kubeconfig = kubeconfig
         self._task = asyncio.create_task(self._run())
 
-    @contextlib.asynccontextmanager
-    async def _connected(self, watched):
-        async with connect(self._kubeconfig) as api:
-            yield Watches(api, watched)
-
     async def _run(self):
+        async with connect(self._kubeconfig) as api:
+            await self._serve(GatewayService(Settings(), self._settings, Watches(api)))
+
+    async def _serve(self, service):
         gateway = self._settings
-        service = GatewayService(Settings(), gateway, connect=self._connected)
         async with service.running():
             front = HttpFront(service.backend, peer_backend=service.replicas.owned)
             listener = listen((gateway.host, gateway.port), "ESG_TEST")

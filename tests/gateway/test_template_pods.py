@@ -52,7 +52,7 @@ class Gateway:
             gateway=settings,
             scheduler_name="",
             connect=lambda pod: None,
-            link=lambda: SimpleNamespace(pods=self.pods, events=self, synced=lambda: True),
+            link=SimpleNamespace(pods=self.pods, events=self, synced=lambda: True),
         )
         GpuNodes(self.template_pods.set_per_gpu).replace(nodes)
         known, pools = profile(), self.template_pods.pools

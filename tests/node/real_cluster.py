@@ -8,9 +8,8 @@ from pathlib import Path
 
 from tests.agent.fakes import PROGRAM, FakeGpus, compiled
 from tests.node.worker import Worker
-from tests.testbed import REPOSITORY, images
+from tests.testbed import images
 from tests.testbed.api import Json
-from tests.testbed.docker import docker
 from tests.testbed.external_cluster import ExternalCluster
 from tests.testbed.kind_cluster import NAME as CLUSTER
 from tests.testbed.kind_cluster import KindCluster
@@ -172,7 +171,6 @@ def real_cluster(kind: KindCluster) -> Iterator[RealCluster]:
         node = Worker(NAME)
         image = images.project_image()
         kind.load(image, kind.workers())
-        docker("cp", str(REPOSITORY / "deploy"), f"{NAME}:/")
         gpus = _put_mocks(node.files / MOCKS.lstrip("/"))
         plane.api.patch(NODE, {"metadata": {"labels": LABELS}})
         yield RealCluster(kind, plane, node, gpus, image=image, guard=guard)

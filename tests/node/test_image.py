@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.node.real_cluster import RealCluster
+from tests.node.release import Release
 from tests.testbed.image_archive import content_bytes
 from tests.testbed.processes import Process
 
@@ -21,8 +22,9 @@ PORT = 8888
 MIB = 2**20
 LARGEST_MIB = 500
 USER = "65532"
-SERVICE = ("esg", "serve", "--embedded", "/deploy/nodes/mocked-16x1.yaml",
-           "--profiles", "/deploy/samples")  # fmt: skip
+KUBECONFIG = "/opt/kubeconfig"
+"""File of the node and of the container: the cluster's administrator."""
+SERVICE = ("esg", "serve", f"--kubeconfig={KUBECONFIG}")
 EMPTY_SERVICE = f"""
 import numpy, uvicorn
 
@@ -34,13 +36,21 @@ uvicorn.run(answer, host="0.0.0.0", port={PORT}, lifespan="off")
 """
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _kubeconfig(cluster: RealCluster) -> None:
+    """Put the kubeconfig on the node; its API server is an address of the node's network."""
+    config = cluster.kind.run(cluster.kind.control_plane, "cat", "/etc/kubernetes/admin.conf")
+    (cluster.node.files / KUBECONFIG.lstrip("/")).write_text(config, encoding="utf-8")
+
+
 @contextmanager
 def running(
     cluster: RealCluster, command: Sequence[str] = SERVICE, **environment: str
 ) -> Iterator[Process]:
     """Run a command in a container of the image, until it is ready and the block ends."""
     variables = {"ESG_HOST": "0.0.0.0", **environment}
-    options = ["--net-host", "--mount=type=bind,src=/deploy,dst=/deploy,options=rbind:ro"]
+    mount = f"type=bind,src={KUBECONFIG},dst={KUBECONFIG},options=rbind:ro"
+    options = ["--net-host", f"--mount={mount}"]
     options += [f"--env={name}={value}" for name, value in variables.items()]
     with cluster.container("image", list(command), *options) as container:
         container.wait_ready(lambda: is_ready(cluster), timeout_s=READY_TIMEOUT_S)
@@ -70,9 +80,13 @@ def test_the_image_is_small(cluster: RealCluster, summarize: Callable[[str], Non
 
 
 def test_a_start_loads_the_kernels_of_the_image(
-    cluster: RealCluster, summarize: Callable[[str], None]
+    release: Release, summarize: Callable[[str], None]
 ) -> None:
-    """The service starts about as fast as an empty one: no kernel is compiled; no user is root."""
+    """The service starts about as fast as an empty one: no kernel is compiled; no user is root.
+
+    The release has installed the CustomResourceDefinitions, which the service waits for.
+    """
+    cluster = release.cluster
     with running(cluster):  # the disk's first read is over
         assert user_of(cluster, "image") == USER
     empty_s = start_s(cluster, ("python", "-c", EMPTY_SERVICE))
@@ -85,16 +99,16 @@ def test_a_start_loads_the_kernels_of_the_image(
 def test_data_path_and_kernels_are_compiled(cluster: RealCluster) -> None:
     """They are extensions in the image, and load there; the image has no Numba."""
     printing = """
-from scheduler.gateway import runtime
+from scheduler.gateway.serving import runtime
 from scheduler.placement import kernels
-from scheduler.search import reduction_kernels
+from scheduler.search.frontiers import reduction_kernels
 print(runtime.__file__, kernels.__file__, reduction_kernels.__file__, flush=True)
 """
     with running(cluster, ("python", "-c", f"{printing}{EMPTY_SERVICE}")) as container:
         log = container.log.read_text(encoding="utf-8")
-    assert "/gateway/runtime.cpython-" in log
+    assert "/gateway/serving/runtime.cpython-" in log
     assert "/placement/kernels.cpython-" in log
-    assert "/search/reduction_kernels.cpython-" in log
+    assert "/search/frontiers/reduction_kernels.cpython-" in log
 
 
 def user_of(cluster: RealCluster, container: str) -> str:

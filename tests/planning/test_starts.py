@@ -192,7 +192,7 @@ def test_a_plan_for_no_node_in_particular_takes_the_soonest(started):
     """At admission the ceilings are those of the node that starts the stage soonest."""
     extender = started(cold_start=True)
     planned = function_pod(lone())
-    planner = extender.service.planner
+    planner = extender.service.planning.planner
 
     def percents():
         plan = extender.on_loop(planner.plan, planned)

@@ -10,12 +10,12 @@ from typing import Any
 
 from scheduler.cli.document_files import read_nodes, read_paths
 from scheduler.cli.webhook import webhook_of
-from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
 from scheduler.model.documents import Document
 from scheduler.settings import Settings
 from scheduler.webhook.metrics import WebhookMetrics
 from scheduler.webhook.server import Webhook
+from tests.extender.embedded_service import embedded_service
 from tests.testbed.pki import Authority
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -46,8 +46,8 @@ async def running_webhook(
     service: Service, metrics: WebhookMetrics | None = None
 ) -> AsyncIterator[Webhook]:
     """Run the webhook of a service that is ready."""
-    webhook = webhook_of(service, metrics or WebhookMetrics())
+    webhook = webhook_of(service.planning, metrics or WebhookMetrics())
     async with service.running(), webhook.running():
-        while service.not_ready_reason():  # noqa: ASYNC110 - another thread makes it ready
+        while service.planning.not_ready_reason():  # noqa: ASYNC110 - another thread makes it ready
             await asyncio.sleep(0.01)
         yield webhook

@@ -6,28 +6,21 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from scheduler.cli import app
 from scheduler.cli.webhook import webhook_of
 from scheduler.model import names
 from scheduler.model.pod import function_pod
 from scheduler.planning.pods import describe
 from scheduler.server.sockets import ListenError
 from scheduler.webhook.metrics import WebhookMetrics
-from tests.signals import hear_ctrl_c
+from tests.extender.sample_cluster import sample_cluster, unserved_kubeconfig, until_ready
 from tests.webhook.factories import operations, patched, pod, review
-from tests.webhook.harness import DEPLOY, issue, running_webhook, service
+from tests.webhook.harness import issue, running_webhook, service
 from workbench.cluster.process import free_port
 
-EMBEDDED = (
-    *("--embedded", str(DEPLOY / "nodes" / "mocked-16x1.yaml")),
-    *("--profiles", str(DEPLOY / "samples")),
-)
 LABELS = {names.LABEL_WORKFLOW: "image-classification", names.LABEL_STAGE: "segmentation"}
 
 
@@ -56,11 +49,12 @@ async def test_admitted_pod_can_be_placed(tmp_path):
         bounded = webhook_service.scheduler.schedule(describe(after), nodes)
         assert bounded.feasible == alone.feasible == nodes
         sizes = after["spec"]["containers"][0]["resources"]["requests"]
-        plan = webhook_service.planner.plan(_function_pod(after))
+        planner = webhook_service.planning.planner
+        plan = planner.plan(_function_pod(after))
         configuration = plan.candidates[0].configuration
         assert configuration.cpu <= int(sizes["cpu"])
         assert configuration.gpu_percent <= int(sizes[names.RESOURCE_GPU_PERCENT])
-        unlimited = webhook_service.planner.plan(_function_pod(raw)).candidates[0].configuration
+        unlimited = planner.plan(_function_pod(raw)).candidates[0].configuration
         assert configuration == unlimited
 
 
@@ -84,11 +78,12 @@ async def test_requested_configuration_is_the_ceiling_and_the_grant(tmp_path):
         sizes = {"cpu": "2", names.RESOURCE_GPU_PERCENT: "57"}
         resources = after["spec"]["containers"][0]["resources"]
         assert resources == {"requests": sizes, "limits": sizes}
-        plan = webhook_service.planner.plan(_function_pod(after))
+        planner = webhook_service.planning.planner
+        plan = planner.plan(_function_pod(after))
         configurations = [candidate.configuration for candidate in plan.candidates]
         assert {(c.batch, c.cpu, c.gpu_percent) for c in configurations} == {(1, 2, 57)}
         del after["metadata"]["annotations"]
-        within = webhook_service.planner.plan(_function_pod(after)).candidates[0].configuration
+        within = planner.plan(_function_pod(after)).candidates[0].configuration
         assert (within.batch, within.cpu, within.gpu_percent) != (1, 2, 57)
 
 
@@ -151,29 +146,30 @@ def test_port_in_use_is_an_error(tmp_path):
         port = listener.getsockname()[1]
         webhook_service = service(cert, key, webhook_port=port)
         with pytest.raises(ListenError, match=rf"port {port} \(ESG_WEBHOOK_HOST, ESG_WEBHOOK_PORT"):
-            webhook_of(webhook_service, WebhookMetrics())
+            webhook_of(webhook_service.planning, WebhookMetrics())
 
 
-def _start(command, environment, *arguments):
+def _start(command, kubeconfig, environment, *arguments):
     return subprocess.Popen(
         [
             *(sys.executable, "-c", "from scheduler.cli import app; app()"),
-            *(command, *EMBEDDED, *arguments),
+            *(command, f"--kubeconfig={kubeconfig}", *arguments),
         ],
         env=os.environ
         | {"ESG_WEBHOOK_HOST": "127.0.0.1", "ESG_HEALTH_HOST": "127.0.0.1"}
-        | environment,
+        | {"no_proxy": "127.0.0.1", **environment},
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - no thread of this process forks meanwhile
     )
 
 
-def test_missing_certificate_ends_the_command_with_a_message():
+@pytest.mark.slow
+def test_missing_certificate_ends_the_command_with_a_message(tmp_path):
     """``esg webhook`` without a certificate exits instead of serving partly."""
-    done = CliRunner().invoke(app, ["webhook", *EMBEDDED], env={"ESG_WEBHOOK_PORT": "0"})
-    assert done.exit_code == 1
-    assert done.stderr.startswith("error: the webhook serves TLS only, and ESG_TLS_CERT is not set")
+    process = _start("webhook", unserved_kubeconfig(tmp_path), {"ESG_WEBHOOK_PORT": "0"})
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert stderr.startswith("error: the webhook serves TLS only, and ESG_TLS_CERT is not set")
 
 
 @pytest.mark.slow
@@ -183,15 +179,16 @@ def test_extender_does_not_serve_the_webhook(tmp_path):
     port, hook_port = free_port(), free_port()
     settings = {"ESG_TLS_CERT": str(cert), "ESG_TLS_KEY": str(key)}
     settings["ESG_WEBHOOK_PORT"] = str(hook_port)
-    process = _start("serve", settings, "--port", str(port))
-    try:
-        with httpx.Client() as client:
-            _until_ready(client, f"http://127.0.0.1:{port}/readyz")
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", hook_port))
-    finally:
-        process.kill()
-        process.communicate()
+    with sample_cluster(tmp_path) as kubeconfig:
+        process = _start("serve", kubeconfig, settings, "--port", str(port))
+        try:
+            with httpx.Client() as client:
+                until_ready(client, f"http://127.0.0.1:{port}/readyz")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", hook_port))
+        finally:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
@@ -201,41 +198,30 @@ def test_a_signal_ends_webhook_and_health_server(tmp_path, sign):
     cert, key, trusts = issue(tmp_path)
     port, hook_port = free_port(), free_port()
     settings = {"ESG_TLS_CERT": str(cert), "ESG_TLS_KEY": str(key), "ESG_HEALTH_PORT": str(port)}
-    process = _start("webhook", {**settings, "ESG_WEBHOOK_PORT": str(hook_port)})
-    try:
-        with httpx.Client(verify=trusts) as client:
-            _until_ready(client, f"http://127.0.0.1:{port}/readyz")
-            answer = client.post(
-                f"https://127.0.0.1:{hook_port}/mutate", json=review(pod(labels={}))
-            )
-            assert answer.status_code == 200
-            metrics = client.get(f"http://127.0.0.1:{port}/metrics").text
-            assert "esg_webhook_request_duration_seconds_count 1.0" in metrics
-            assert "esg_gpu_granted_ratio" not in metrics
-            # The client keeps its connections open: they must not delay the exit.
-            process.send_signal(sign)
-            _, stderr = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
+    with sample_cluster(tmp_path) as kubeconfig:
+        process = _start("webhook", kubeconfig, {**settings, "ESG_WEBHOOK_PORT": str(hook_port)})
+        try:
+            with httpx.Client(verify=trusts) as client:
+                until_ready(client, f"http://127.0.0.1:{port}/readyz")
+                answer = client.post(
+                    f"https://127.0.0.1:{hook_port}/mutate", json=review(pod(labels={}))
+                )
+                assert answer.status_code == 200
+                metrics = client.get(f"http://127.0.0.1:{port}/metrics").text
+                assert "esg_webhook_request_duration_seconds_count 1.0" in metrics
+                assert "esg_gpu_granted_ratio" not in metrics
+                # The client keeps its connections open: they must not delay the exit.
+                process.send_signal(sign)
+                _, stderr = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
     assert process.returncode == 0
     assert "Traceback" not in stderr
     assert "critical" not in stderr
     for closed in (port, hook_port):
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", closed))
-
-
-def _until_ready(client, url):
-    deadline_s = time.monotonic() + 300
-    while time.monotonic() < deadline_s:
-        try:
-            if client.get(url).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise TimeoutError(url)
 
 
 def _function_pod(raw):

@@ -8,7 +8,6 @@ import structlog
 
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.leases import LeaseClient, StoredLease, stored_lease
-from scheduler.cluster.owner_lease import boottime_s
 from scheduler.gateway.replicas.ownership import Ownership
 from scheduler.gateway.replicas.shard_lease import READ, LeaseRead, LeaseRecord, LeaseWrite
 from scheduler.gateway.replicas.shards import SHARDS
@@ -31,21 +30,22 @@ class LeaseKeeper:
     """Carries out the decisions of `Ownership`; it is the handler of the Leases' watch.
 
     Args:
+        client: Leases of this replica's namespace.
         ownership: decides.
         host: serves the shards.
         on_owner: called with a shard whose owner may have changed.
-        clock: Monotonic seconds that go on while the machine is suspended, as leases do.
+        clock: monotonic seconds that go on while the machine is suspended, as leases do.
     """
-
-    _client: LeaseClient
 
     def __init__(
         self,
+        client: LeaseClient,
         ownership: Ownership,
         host: ShardHost,
         on_owner: Callable[[int], None],
-        clock: Callable[[], float] = boottime_s,
+        clock: Callable[[], float],
     ) -> None:
+        self._client = client
         self._clock_s = clock
         self._ownership = ownership
         self._host = host
@@ -57,9 +57,8 @@ class LeaseKeeper:
         self._wake = asyncio.Event()
         self._trouble = ""
 
-    async def run(self, client: LeaseClient) -> None:
+    async def run(self) -> None:
         """Keep the leases until cancelled."""
-        self._client = client
         try:
             while True:
                 self.step()

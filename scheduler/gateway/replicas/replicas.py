@@ -1,10 +1,12 @@
-"""The parts of a gateway with several replicas, joined."""
+"""The parts of a gateway with several replicas, joined.
+
+`ReplicaLeases` guards the connections of the runtime, over which `ReplicatedGateway` stands.
+"""
 
 from collections.abc import Callable
 from functools import partial
 
 from scheduler.cluster.leases import LeaseClient
-from scheduler.cluster.owner_lease import boottime_s
 from scheduler.cluster.resource import LEASES, SERVER_PODS
 from scheduler.cluster.watches import Watched
 from scheduler.gateway.discovery.function_servers import Listener, PoolListener
@@ -25,7 +27,50 @@ LEASE_LABELS = {"app.kubernetes.io/component": "esg-gateway-shard"}
 _LEAVE_S = 5.0
 
 
-class Replicas:
+class ReplicaLeases:
+    """The shards that this replica owns, and the other replicas.
+
+    Attributes:
+        ownership: Leases of all shards, as this replica sees them.
+        fence: opens clients of pods that send nothing without the ownership of their shard.
+        members: receiver of the replicas' pods.
+
+    Args:
+        settings: settings of the gateway, with ``peers``.
+        client: reads and writes the Leases.
+        connect: opens the client of a pod's model server.
+        clock: seconds that go on while the machine is suspended.
+        peers: connections to the other replicas; default: by the port of requests over HTTP.
+    """
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        client: LeaseClient,
+        connect: ConnectServer,
+        *,
+        clock: Callable[[], float],
+        peers: Peers | None = None,
+    ) -> None:
+        self.settings = settings
+        self.client = client
+        self.clock_s = clock
+        self.ownership = Ownership(settings.pod_name, LeaseTimes())
+        self.fence = DispatchFence(connect, lambda name: self.ownership.owns(name, clock()))
+        tls = None if settings.tls_cert is None else partial(peer_tls, settings.tls_cert)
+        self.peers = peers or Peers(settings.port, tls)
+        self.members = MemberPods(self._members_changed)
+
+    def owner(self, shard: int) -> str:
+        """Return the replica that calls of a shard go to; empty: none is known."""
+        return self.ownership.owner(shard, self.clock_s())
+
+    def _members_changed(self, members: MemberPods) -> None:
+        self.ownership.set_members(members.ready)
+        self.peers.set_hosts(members.hosts)
+
+
+class ReplicatedGateway:
     """This replica among the others.
 
     Attributes:
@@ -34,69 +79,42 @@ class Replicas:
         owned: backend of the calls that other replicas forward.
 
     Args:
-        gateway: settings, with ``peers``.
-        connect: opens the client of a pod's model server.
-        clock: seconds of the leases.
-        peers: connections to the other replicas; None: by the port of requests over HTTP.
+        leases: shards of this replica.
+        runtime: answers calls; its connections to pods are those of the fence of `leases`.
+        pods: listener of servers and their pods.
+        pool: listener of pods of templates, if the gateway creates pods.
     """
-
-    gate: ShardGate
-    front: ReplicatedFront
-    owned: OwnedShards
-    _keeper: LeaseKeeper
 
     def __init__(
         self,
-        gateway: GatewaySettings,
-        connect: ConnectServer,
-        *,
-        clock: Callable[[], float] = boottime_s,
-        peers: Peers | None = None,
+        leases: ReplicaLeases,
+        runtime: Runtime,
+        pods: Listener,
+        pool: PoolListener | None = None,
     ) -> None:
-        self._gateway = gateway
-        self._clock_s = clock
-        self._ownership = Ownership(gateway.pod_name, LeaseTimes())
-        self._fence = DispatchFence(connect, lambda name: self._ownership.owns(name, clock()))
-        self.connect: ConnectServer = self._fence.connect
-        tls = None if gateway.tls_cert is None else partial(peer_tls, gateway.tls_cert)
-        self._peers = peers or Peers(gateway.port, tls)
-        self._members = MemberPods(self._members_changed)
-
-    def serve(self, runtime: Runtime, pods: Listener, pool: PoolListener | None = None) -> None:
-        """Create the gate, and the backends, of a runtime whose connections are `connect`'s."""
+        self._leases = leases
         self.gate = ShardGate(runtime, pods, pool)
-        self.owned = OwnedShards(runtime, self.gate, self._fence)
-        self.front = ReplicatedFront(
-            runtime,
-            self.owned,
-            self.gate,
-            self._peers,
-            lambda shard: self._ownership.owner(shard, self._clock_s()),
-        )
+        self.owned = OwnedShards(runtime, self.gate, leases.fence)
+        self.front = ReplicatedFront(runtime, self.owned, self.gate, leases.peers, leases.owner)
         self._keeper = LeaseKeeper(
-            self._ownership, self.owned, self.front.owner_changed, self._clock_s
+            leases.client, leases.ownership, self.owned, self.front.owner_changed, leases.clock_s
         )
 
     def watched(self) -> Watched:
         """Return the resources to watch."""
-        namespace = self._gateway.pod_namespace
+        settings = self._leases.settings
         selector = ",".join(f"{name}={value}" for name, value in LEASE_LABELS.items())
-        return (
-            (SERVER_PODS.within(namespace).labelled(self._gateway.peers), self._members),
-            (LEASES.within(namespace).labelled(selector), self._keeper),
-        )
+        pods = SERVER_PODS.within(settings.pod_namespace).labelled(settings.peers)
+        leases = LEASES.within(settings.pod_namespace).labelled(selector)
+        return (pods, self._leases.members), (leases, self._keeper)
 
-    async def run(self, leases: LeaseClient) -> None:
+    async def run(self) -> None:
         """Take and keep shards until cancelled."""
         try:
-            await self._keeper.run(leases)
+            await self._keeper.run()
         finally:
-            await self._peers.close()
+            await self._leases.peers.close()
 
     async def leave(self) -> None:
         """Pass all shards on."""
         await self._keeper.leave(_LEAVE_S)
-
-    def _members_changed(self, members: MemberPods) -> None:
-        self._ownership.set_members(members.ready)
-        self._peers.set_hosts(members.hosts)

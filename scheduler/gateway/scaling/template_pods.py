@@ -1,8 +1,7 @@
 """Pods of templates for the gateway's process: pools, scaler and loop, over the cluster's link."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from scheduler.cluster.events import EventType, Reference
 from scheduler.dispatch.pods import FunctionKey
@@ -67,7 +66,7 @@ class TemplatePods:
         gateway: settings.
         scheduler_name: of the pods whose template names none.
         connect: opens the client of a pod's model server.
-        link: returns the connection to the cluster, from `run` on.
+        link: connection to the cluster.
 
     Attributes:
         pools: between discovery and runtime.
@@ -82,7 +81,7 @@ class TemplatePods:
         gateway: GatewaySettings,
         scheduler_name: str,
         connect: ConnectServer,
-        link: Callable[[], PodLink],
+        link: PodLink,
     ) -> None:
         self._link = link
         self._prices = prices
@@ -93,7 +92,7 @@ class TemplatePods:
         )
         self.pools = PodPools(
             runtime,
-            self,
+            link.pods,
             self._scaler,
             StartFailures(self._record_event),
             connect=connect,
@@ -102,7 +101,7 @@ class TemplatePods:
             scheduler_name=scheduler_name,
         )
         self._loop = ScalingLoop(
-            runtime, self.pools, _LiveScaler(self._scaler), is_synced=lambda: self._link().synced()
+            runtime, self.pools, _LiveScaler(self._scaler), is_synced=link.synced
         )
 
     async def run(self) -> None:
@@ -125,22 +124,12 @@ class TemplatePods:
         """Return the pods that the scaler wants for a function with a template."""
         return self._scaler.pods_wanted(function)
 
-    # -- writes, as `PodClient` ----------------------------------------------------------------
-
-    async def create(self, namespace: str, pod: dict[str, Any]) -> None:
-        """Create a pod."""
-        await self._link().pods.create(namespace, pod)
-
-    async def delete(self, namespace: str, name: str, uid: str) -> None:
-        """Delete a pod."""
-        await self._link().pods.delete(namespace, name, uid)
-
     # -- reports -------------------------------------------------------------------------------
 
     def _record_event(
         self, reference: Reference, kind: EventType, reason: str, message: str
     ) -> None:
-        self._link().events.record(reference, type=kind, reason=reason, message=message)
+        self._link.events.record(reference, type=kind, reason=reason, message=message)
 
     def _set_limits(self, server: FunctionServer) -> None:
         spec = server.spec

@@ -1,12 +1,11 @@
-"""``esg serve --embedded``: a file of invalid nodes is an error before anything runs."""
+"""``esg check --nodes``: a file of invalid nodes is an error before anything is checked."""
 
 import pytest
 import typer
 
-from scheduler.cli import serve
-from tests.testbed import REPOSITORY
+from scheduler.cli.fleet_file import read_fleet
+from scheduler.settings import Settings
 
-WORKFLOWS = REPOSITORY / "deploy" / "samples" / "workflows.yaml"
 BROKEN = {
     "not YAML": ("a: [", "while parsing a flow"),
     "binary": (b"\xff\xfe\x00", "can't decode"),
@@ -35,8 +34,6 @@ def test_a_broken_file(tmp_path, content, says):
     file = tmp_path / "nodes.yaml"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(typer.BadParameter) as raised:
-        serve.serve_extender(
-            embedded=file, profiles=WORKFLOWS, kubeconfig=None, host=None, port=None
-        )
+        read_fleet(file, Settings().limits)
     assert str(raised.value).startswith(f"{file}: ")
     assert says in str(raised.value)

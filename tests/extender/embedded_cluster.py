@@ -1,4 +1,4 @@
-"""An in-memory cluster, for the service without Kubernetes: demo, tests, trials.
+"""A stand-in for the cluster of the extender's service.
 
 It has the parts of an API server that matter here: nodes, fixed at the start, and pods that are
 bound once, in one step with their annotations, with their UID as a precondition.
@@ -6,7 +6,6 @@ bound once, in one step with their annotations, with their UID as a precondition
 
 import asyncio
 import copy
-from collections import OrderedDict
 from collections.abc import Iterable
 
 from scheduler.cluster.api import Raw
@@ -14,33 +13,30 @@ from scheduler.cluster.binding import Binding, BindOutcome, BindResult
 from scheduler.cluster.events import EventType, Reference
 from scheduler.cluster.link import Handlers
 from scheduler.cluster.owner_lease import OwnerLease
+from scheduler.cluster.reflector import Handler
 from scheduler.cluster.resource import trim_node, trim_pod
 
-PENDING_MAX = 10_000
 _Key = tuple[str, str]
 
 
 class EmbeddedCluster:
-    """A `ClusterLink` without a server. Handlers run before a method returns.
-
-    Args:
-        handlers: receivers; their ``nodes`` and ``pods`` get the state at once.
-        pending_max: maximum number of pending pods; beyond it the one that was shown longest ago is
-            deleted.
-    """
+    """A `ClusterLink` without a server. Handlers run before a method returns."""
 
     owner_lease: OwnerLease | None = None  # this process alone binds pods
 
-    def __init__(
-        self, nodes: Iterable[Raw], handlers: Handlers, *, pending_max: int = PENDING_MAX
-    ) -> None:
-        self._handlers = handlers
-        self._pending_max = pending_max
+    def __init__(self, nodes: Iterable[Raw]) -> None:
+        self._pod_handlers: list[Handler] = []
         self._nodes = {node["metadata"]["name"]: node for node in nodes}
-        self._pending: OrderedDict[_Key, Raw] = OrderedDict()
+        self._pending: dict[_Key, Raw] = {}
         self._bound: dict[_Key, Raw] = {}
-        handlers.nodes.replace(trim_node(node) for node in self._nodes.values())
-        handlers.pods.replace(())
+
+    def follow(self, handlers: Handlers) -> None:
+        """Add receivers; those of nodes and pods get the state at once."""
+        if handlers.nodes is not None:
+            handlers.nodes.replace(trim_node(node) for node in self._nodes.values())
+        if handlers.pods is not None:
+            handlers.pods.replace(())
+            self._pod_handlers.append(handlers.pods)
 
     def upsert_pod(self, raw: Raw) -> None:
         """Add or update a pod, from its creator's or the scheduler's view.
@@ -63,16 +59,13 @@ class EmbeddedCluster:
         else:
             pod.setdefault("status", {}).setdefault("phase", "Pending")
             self._pending[key] = pod
-            self._pending.move_to_end(key)
-        self._handlers.pods.upsert(trim_pod(pod))
-        if len(self._pending) > self._pending_max:
-            self.delete_pod(*next(iter(self._pending)))
+        self._report(pod)
 
     async def bind(
         self,
         request: Binding,
         *,
-        timeout_s: float,  # noqa: ARG002 - it never takes long
+        timeout_s: float,
     ) -> BindResult:
         """Bind a known pod, like `ClusterLink.bind`, but never `BindOutcome.UNKNOWN`."""
         key, node = (request.namespace, request.name), request.node
@@ -99,7 +92,7 @@ class EmbeddedCluster:
         pod.setdefault("spec", {})["nodeName"] = node
         pod["status"]["phase"] = "Running"
         self._bound[key] = pod
-        self._handlers.pods.upsert(trim_pod(pod))
+        self._report(pod)
         return BindResult(BindOutcome.BOUND)
 
     def finish_pod(self, namespace: str, name: str, phase: str = "Succeeded") -> None:
@@ -110,7 +103,7 @@ class EmbeddedCluster:
         """
         pod = self._bound[namespace, name]
         pod["status"]["phase"] = phase
-        self._handlers.pods.upsert(trim_pod(pod))
+        self._report(pod)
 
     def delete_pod(self, namespace: str, name: str) -> None:
         """Delete the pod, if it exists."""
@@ -121,14 +114,15 @@ class EmbeddedCluster:
         else:
             pod = self._pending.pop(key, None)
         if pod is not None:
-            self._handlers.pods.delete(trim_pod(pod))
+            for handler in self._pod_handlers:
+                handler.delete(trim_pod(pod))
 
     async def get_pod(
         self,
         namespace: str,
         name: str,
         *,
-        timeout_s: float | None = None,  # noqa: ARG002 - it never takes long
+        timeout_s: float | None = None,
     ) -> Raw | None:
         """Return a copy of the pod, or None."""
         key = namespace, name
@@ -138,9 +132,9 @@ class EmbeddedCluster:
         self,
         namespace: str,
         name: str,
-        version: str,  # noqa: ARG002 - no Binding is ever under way
+        version: str,
         *,
-        timeout_s: float | None = None,  # noqa: ARG002
+        timeout_s: float | None = None,
     ) -> Raw | None:
         """Return a trimmed copy of the pod, or None."""
         pod = await self.get_pod(namespace, name)
@@ -178,6 +172,10 @@ class EmbeddedCluster:
     async def run(self) -> None:
         """Do nothing until cancelled."""
         await asyncio.Event().wait()
+
+    def _report(self, pod: Raw) -> None:
+        for handler in self._pod_handlers:
+            handler.upsert(trim_pod(pod))
 
 
 def _uid(pod: Raw) -> str:
