@@ -38,6 +38,7 @@ class Running:
         self.api_server = api_server
         self.process: asyncio.Task[None]
         self._client = client
+        self._model_port = 0
         self.address = f"127.0.0.1:{port}"
         self._url = f"http://{self.address}"
         self._health_url = f"http://127.0.0.1:{health_port}"
@@ -76,14 +77,16 @@ class Running:
 
     def put_documents(self, *functions, port):
         """Create profiles, servers and a workflow of these functions."""
+        self._model_port = port
         for function in functions:
             self.api_server.put(FUNCTION_PROFILES, to_manifest(profile(function)))
             self.api_server.put(FUNCTION_SERVERS, server(function, function, port=port))
         self.api_server.put(WORKFLOWS, workflow(stages=functions))
 
-    def put_pod(self, function, **changed):
-        """Create a pod of a function on the loopback."""
-        raw = pod(f"{function}-0", app=function, host="127.0.0.1", **changed)
+    def put_pod(self, function, *, port=None, **changed):
+        """Create a pod of a function on the loopback, by default with the documents' port."""
+        ports = [{"containerPort": port or self._model_port}]
+        raw = pod(f"{function}-0", app=function, host="127.0.0.1", ports=ports, **changed)
         self.api_server.put(PODS, raw)
 
 
@@ -177,8 +180,12 @@ async def test_the_guides_deployment(tmp_path):
         server_document["spec"]["port"] = played.port
         gateway.api_server.put(FUNCTION_SERVERS, server_document)
         gateway.api_server.put(WORKFLOWS, workflow_document)
-        raw = pod("segmentation-1", namespace="default", host="127.0.0.1")
-        raw["metadata"]["labels"] = deployment["spec"]["template"]["metadata"]["labels"]
+        template = deployment["spec"]["template"]
+        [container] = template["spec"]["containers"]
+        assert container["ports"] == [{"containerPort": 8000}]
+        ports = [{"containerPort": played.port}]
+        raw = pod("segmentation-1", namespace="default", host="127.0.0.1", ports=ports)
+        raw["metadata"]["labels"] = template["metadata"]["labels"]
         gateway.api_server.put(PODS, raw)
         await gateway.until_health("/v1/queues", lambda _, text: '"state":"ready"' in text)
 

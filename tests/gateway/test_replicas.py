@@ -160,7 +160,8 @@ class Bed:
         }  # fmt: skip
         ready = {"type": "Ready", "status": "True"}
         status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [ready]}
-        spec = {"nodeName": "node", "containers": [{"name": "c"}]}
+        container = {"name": "c", "ports": [{"containerPort": played.port}]}
+        spec = {"nodeName": "node", "containers": [container]}
         self.store.create(PODS, {"metadata": metadata, "spec": spec, "status": status})
 
     async def call(self, name, namespace):
