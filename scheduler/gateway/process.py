@@ -65,6 +65,8 @@ async def _serving_http(service: GatewayService) -> AsyncIterator[None]:
         front = HttpFront(
             service.backend,
             peer_backend=None if replicas is None else replicas.owned,
+            is_peer=(lambda _: False) if replicas is None else replicas.is_peer,
+            trust_arrival=gateway.trust_arrival,
             namespace=gateway.default_namespace,
             json_bytes_max=gateway.json_max_mib * MIB,
             access=service.access,

@@ -84,6 +84,12 @@ class GatewaySettings(BaseSettings):
         description="vCPUs of a GPU node for each of its GPUs: a pod counts as the larger part of "
         "the node that it takes, so that no GPU is left without vCPUs; unset: as the nodes have",
     )
+    trust_arrival: bool = Field(
+        False,
+        description="count the SLO of a request from the time in its header `Esg-Arrival-Ms`; only "
+        "if all requests come through proxies that set or remove it, because an older request is "
+        "served earlier. By default the header is ignored",
+    )
     access: bool = Field(
         False,
         description="answer requests only with a Kubernetes token whose user may `create` "

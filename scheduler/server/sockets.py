@@ -1,5 +1,6 @@
 """Listening sockets, and a server that leaves signals alone."""
 
+import asyncio
 import contextlib
 import errno
 import socket
@@ -66,6 +67,15 @@ def _listen_on_all(port: int, backlog: int | None) -> socket.socket:
             if error.errno not in _NO_IPV6:
                 raise
     return socket.create_server(("", port), backlog=backlog)
+
+
+def source_of(transport: asyncio.BaseTransport) -> str:
+    """Return the IP address of a connection's other end; empty for one without addresses.
+
+    An IPv4 address looks the same on a socket that takes IPv4 and IPv6.
+    """
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]).removeprefix("::ffff:") if peer else ""
 
 
 def url_of(listener: socket.socket) -> str:

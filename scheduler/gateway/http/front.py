@@ -32,9 +32,15 @@ Respond = Callable[[HttpRequest, HttpAnswer], None]
 DEADLINE = "Esg-Deadline-Ms"
 """HTTP header with the time that the client still has."""
 ARRIVAL = "Esg-Arrival-Ms"
-"""HTTP header with the Unix time at which the request came to a proxy in front of the gateway."""
+"""HTTP header with the Unix time at which the request came to a proxy in front of the gateway.
+
+It is ignored unless the gateway's setting trusts it: an older request is served before others.
+"""
 FORWARDED = "Esg-Forwarded-Ms"
-"""HTTP header of a request from another replica: the time since its arrival there."""
+"""HTTP header of a request from another replica: the time since its arrival there.
+
+The time counts only from the address of a replica.
+"""
 _DEADLINE, _ARRIVAL, _FORWARDED, _HEADER_LENGTH = (
     name.lower().encode() for name in (DEADLINE, ARRIVAL, FORWARDED, HEADER_LENGTH)
 )
@@ -90,6 +96,8 @@ class HttpFront:
         namespace: that of paths without one.
         json_bytes_max: largest JSON part of a body; parsing it stops all calls meanwhile.
         peer_backend: what answers requests that another replica forwards; None: it has none.
+        is_peer: returns true for the IP address of another replica.
+        trust_arrival: believe the arrival times that clients send.
         access: checks the tokens of requests; None: nobody needs one.
     """
 
@@ -100,10 +108,14 @@ class HttpFront:
         namespace: str = "default",
         json_bytes_max: int = 8 * 2**20,
         peer_backend: Backend | None = None,
+        is_peer: Callable[[str], bool] = lambda _: False,
+        trust_arrival: bool = False,
         access: TokenAccess | None = None,
     ) -> None:
         self._backend = backend
         self._peer_backend = peer_backend
+        self._is_peer = is_peer
+        self._trust_arrival = trust_arrival
         self._access = access
         self._namespace = namespace
         self._json_bytes_max = json_bytes_max
@@ -150,12 +162,12 @@ class HttpFront:
         backend, arrived_unix_ms, age_ms, limit_ms = self._backend, None, None, None
         is_forwarded = self._peer_backend is not None and _FORWARDED in headers
         if route.action is Action.INFER:
-            arrived_unix_ms, limit_ms = (
-                _number_ms(headers, _ARRIVAL),
-                _number_ms(headers, _DEADLINE),
-            )
+            limit_ms = _number_ms(headers, _DEADLINE)
             if is_forwarded:
-                arrived_unix_ms, age_ms = None, _number_ms(headers, _FORWARDED)
+                if self._is_peer(request.source):
+                    age_ms = _number_ms(headers, _FORWARDED)
+            elif self._trust_arrival:
+                arrived_unix_ms = _number_ms(headers, _ARRIVAL)
             self._check_form(headers, request.content_length)
         if is_forwarded and self._peer_backend is not None:
             backend = self._peer_backend

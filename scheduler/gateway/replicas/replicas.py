@@ -76,6 +76,10 @@ class Replicas:
             self._ownership, self.owned, self.front.owner_changed, self._clock_s
         )
 
+    def is_peer(self, host: str) -> bool:
+        """Return true for the address of a replica."""
+        return self._peers.has(host)
+
     def watched(self) -> Watched:
         """Return the resources to watch."""
         namespace = self._gateway.pod_namespace
