@@ -50,10 +50,11 @@ class GatewaySettings(BaseSettings):
         64, ge=1, le=2048, description="largest body of a request, MiB; a larger one gets 413"
     )
     json_max_mib: int = Field(
-        8,
+        1,
         ge=1,
         le=1024,
-        description="largest JSON part of a body, MiB: parsing it delays all other requests",
+        description="largest JSON part of a body, MiB; it has 262,144 values for each MiB at most. "
+        "Larger ones take the time of other requests: tensors are better sent as binary data",
     )
     rows_max: int = Field(
         10_000,

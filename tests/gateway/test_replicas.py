@@ -93,7 +93,7 @@ class Replica:
         gateway = self._settings
         service = GatewayService(Settings(), gateway, connect=self._connected)
         async with service.running():
-            front = HttpFront(service.backend, peer_backend=service.replicas.owned)
+            front = HttpFront(service.backend, forwarded=service.replicas.forwarded)
             listener = listen((gateway.host, gateway.port), "ESG_TEST")
             limits = HttpLimits(drain_s=5.0)
             async with serving_http(

@@ -7,6 +7,7 @@ from scheduler.cluster.leases import LeaseClient
 from scheduler.cluster.resource import LEASES, SERVER_PODS
 from scheduler.cluster.watches import Watched
 from scheduler.gateway.discovery.function_servers import Listener, PoolListener
+from scheduler.gateway.http.front import ForwardedCalls
 from scheduler.gateway.replicas.dispatch_fence import DispatchFence
 from scheduler.gateway.replicas.lease_keeper import LeaseKeeper, clock_s
 from scheduler.gateway.replicas.members import MemberPods
@@ -76,9 +77,10 @@ class Replicas:
             self._ownership, self.owned, self.front.owner_changed, self._clock_s
         )
 
-    def is_peer(self, host: str) -> bool:
-        """Return true for the address of a replica."""
-        return self._peers.has(host)
+    @property
+    def forwarded(self) -> ForwardedCalls:
+        """Answers to the calls that other replicas forward."""
+        return ForwardedCalls(self.owned, self._peers.has)
 
     def watched(self) -> Watched:
         """Return the resources to watch."""
