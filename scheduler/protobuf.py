@@ -24,6 +24,31 @@ class ProtobufError(ValueError):
     """Bytes that are no message of their schema; the text says what to send."""
 
 
+class TooManyFieldsError(ProtobufError):
+    """A message with more fields than its reader allows."""
+
+
+class FieldBudget:
+    """Fields that may still be read of a message: each takes as long as a kilobyte of bytes.
+
+    Args:
+        fields_max: fields of the whole message, and its integers that are packed.
+    """
+
+    def __init__(self, fields_max: int) -> None:
+        self._fields_max = fields_max
+        self._unread_fields = fields_max
+
+    def spend(self) -> None:
+        """Count a field; raises `TooManyFieldsError`."""
+        self._unread_fields -= 1
+        if self._unread_fields < 0:
+            raise TooManyFieldsError(
+                f"the message has more than {self._fields_max:,} fields; send fewer, and tensors "
+                "as raw contents"
+            )
+
+
 class Kind(NamedTuple):
     """A type of values.
 
@@ -99,14 +124,18 @@ def write_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def read_fields(view: memoryview) -> Iterator[tuple[int, int, Any]]:
+def read_fields(
+    view: memoryview, budget: FieldBudget | None = None
+) -> Iterator[tuple[int, int, Any]]:
     """Yield number, wire type and value of each field: an integer (VARINT) or a view.
 
     Raises:
-        ProtobufError: the bytes are no message.
+        ProtobufError: the bytes are no message, or the budget is spent.
     """
     position, end = 0, len(view)
     while position < end:
+        if budget is not None:
+            budget.spend()
         key, position = read_varint(view, position)
         number, wire_type = key >> 3, key & 7
         if not 0 < number <= _FIELD_NUMBER_MAX:
@@ -133,7 +162,10 @@ def read_fields(view: memoryview) -> Iterator[tuple[int, int, Any]]:
 
 
 def decode(
-    schema: Schema, view: memoryview, document: dict[str, Any] | None = None
+    schema: Schema,
+    view: memoryview,
+    document: dict[str, Any] | None = None,
+    budget: FieldBudget | None = None,
 ) -> dict[str, Any]:
     """Return the fields of a message in their order; absent and unknown ones are left out.
 
@@ -142,12 +174,13 @@ def decode(
         view: encoded message; it must not change while its views are in use.
         document: fields of an earlier occurrence of the message, which this one continues; None:
             there is none.
+        budget: number of fields that may be read; None: any number.
 
     Raises:
-        ProtobufError: the bytes are no message of this schema.
+        ProtobufError: the bytes are no message of this schema, or the budget is spent.
     """
     document = {} if document is None else document
-    for number, wire_type, content in read_fields(view):
+    for number, wire_type, content in read_fields(view, budget):
         field = schema.get(number)
         if field is None:
             continue
@@ -157,14 +190,15 @@ def decode(
             if isinstance(kind, Kind):
                 value = kind.read(content)
             else:
-                value = decode(kind, content, None if is_repeated else document.get(name))
+                earlier = None if is_repeated else document.get(name)
+                value = decode(kind, content, earlier, budget)
             if is_repeated:
                 document.setdefault(name, []).append(value)
             else:
                 document.pop(name, None)  # the last field of a union is the last in the dictionary
                 document[name] = value
         elif wire_type == LEN and is_repeated and isinstance(kind, Kind):
-            document.setdefault(name, []).extend(map(kind.read, _varints(content)))
+            document.setdefault(name, []).extend(map(kind.read, _varints(content, budget)))
         else:
             raise ProtobufError(
                 f"field {name} has wire type {wire_type} instead of {expected_type}; "
@@ -173,9 +207,11 @@ def decode(
     return document
 
 
-def _varints(view: memoryview) -> Iterator[int]:
+def _varints(view: memoryview, budget: FieldBudget | None) -> Iterator[int]:
     position = 0
     while position < len(view):
+        if budget is not None:
+            budget.spend()
         value, position = read_varint(view, position)
         yield value
 

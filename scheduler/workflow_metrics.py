@@ -34,28 +34,35 @@ class WorkflowDurations(Collector):
     """Histogram per workflow with a bucket edge at that workflow's SLO.
 
     prometheus_client's Histogram has the same buckets for all labels; here the buckets give the
-    ratio of requests within the SLO. When an SLO changes, the workflow's series restarts at zero,
-    which Prometheus treats as a counter reset.
+    ratio of requests within the SLO. A workflow's series begin with its first request. When an SLO
+    changes, they begin again, which Prometheus treats as a counter reset.
     """
 
+    _edges_s: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     _series: dict[tuple[str, ...], BucketCounts] = field(default_factory=dict)
 
     def set_slo(self, namespace: str, workflow: str, slo_s: float) -> None:
         """Set the bucket edge of a workflow."""
-        edges_s = tuple(sorted({*_SECONDS, slo_s}))
-        durations = self._series.get((namespace, workflow))
-        if durations is None or durations.edges != edges_s:
-            self._series[namespace, workflow] = BucketCounts(edges_s)
+        key, edges_s = (namespace, workflow), tuple(sorted({*_SECONDS, slo_s}))
+        if self._edges_s.get(key) != edges_s:
+            self._edges_s[key] = edges_s
+            self._series.pop(key, None)
 
     def remove(self, namespace: str, workflow: str) -> None:
         """End the series of a workflow."""
-        del self._series[namespace, workflow]
+        del self._edges_s[namespace, workflow]
+        self._series.pop((namespace, workflow), None)
 
     def observe(self, namespace: str, workflow: str, seconds: float) -> None:
         """Count a finished request."""
-        durations = self._series.get((namespace, workflow))
-        if durations is not None:
-            durations.observe(seconds)
+        key = namespace, workflow
+        durations = self._series.get(key)
+        if durations is None:
+            edges_s = self._edges_s.get(key)
+            if edges_s is None:
+                return
+            durations = self._series[key] = BucketCounts(edges_s)
+        durations.observe(seconds)
 
     def collect(self) -> Iterable[Metric]:
         """Render the family for the registry."""
@@ -141,9 +148,10 @@ class WorkflowMetrics:
     def workflow_changed(self, before: Workflow | None, after: Workflow | None) -> None:
         """Update the series of a Workflow that was added, changed or deleted.
 
-        Counters of a workflow start at zero when it is added: Prometheus' ``rate`` does not see the
-        first event of a series that starts with that event. They end when it is deleted, and so do
-        the series of a stage.
+        Counters of its requests start at zero when it is added: Prometheus' ``rate`` does not see
+        the first event of a series that starts with that event, and the first request may be late.
+        All other series start with the first request. They end when the workflow is deleted, and so
+        do the series of a stage.
         """
         stages, stages_before = _stage_keys(after), _stage_keys(before)
         self.stages |= stages
@@ -164,7 +172,6 @@ class WorkflowMetrics:
         self._results[key] = {
             result: self.requests.labels(*key, result) for result in get_args(Result)
         }
-        self.cost.labels(*key)
 
     def _end_workflow(self, namespace: str, name: str) -> None:
         self.workflows.remove((namespace, name))

@@ -26,7 +26,7 @@ _METADATA = (
 _POD_SPEC = ("nodeName", "overhead", "priority", "resources", "terminationGracePeriodSeconds")
 _POD_STATUS = ("phase", "reason", "message", "nominatedNodeName")
 _CONTAINER = ("name", "resources", "restartPolicy")
-_SERVER_CONTAINER = ("resources", "restartPolicy")
+_SERVER_CONTAINER = ("ports", "resources", "restartPolicy")
 _SERVER_CONDITIONS = {
     "Ready": ("type", "status"),
     "PodScheduled": ("type", "status", "reason", "message"),
@@ -105,7 +105,7 @@ def trim_pod(raw: Raw) -> Raw:
 
 
 def trim_server_pod(raw: Raw) -> Raw:
-    """Keep what the gateway reads of a pod: labels, owner, grant, vCPUs, address and state."""
+    """Keep what the gateway reads of a pod: labels, owner, grant, vCPUs, ports, state."""
     metadata, spec, status = _metadata(raw), raw.get("spec") or {}, raw.get("status") or {}
     if labels := (raw.get("metadata") or {}).get("labels"):
         metadata["labels"] = labels

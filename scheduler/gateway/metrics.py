@@ -162,13 +162,13 @@ class GatewayMetrics(WorkflowMetrics):
             if stage[:2] == workflow:
                 self.demand.unserved(function)
 
-    def _start_workflow(self, workflow: Workflow) -> None:
-        super()._start_workflow(workflow)
-        self.cold_starts.labels(*workflow.key)
-
     def _end_workflow(self, namespace: str, name: str) -> None:
         super()._end_workflow(namespace, name)
         self.cold_starts.remove(namespace, name)
+
+    def has_run(self, stage: tuple[str, str, str]) -> bool:
+        """Return true if a stage has run a batch."""
+        return stage in self._series
 
     def end_stage(self, namespace: str, workflow: str, stage: str) -> None:
         """End the series of a stage."""
@@ -187,11 +187,12 @@ class _GaugeCollector(Collector):
         gauges = self._metrics.gauges
         queues = GaugeMetricFamily(
             "esg_gateway_queue_rows",
-            "Rows that wait in the queue of a stage.",
+            "Rows that wait in the queue of a stage, once it has had some.",
             labels=["namespace", "workflow", "stage"],
         )
         for stage, rows in gauges.queued_rows.items():
-            queues.add_metric(stage, rows)
+            if rows or self._metrics.has_run(stage):
+                queues.add_metric(stage, rows)
         pods = GaugeMetricFamily(
             "esg_gateway_pods",
             "Pods that serve a function, by state: starting or not ready (starting), ready, being "

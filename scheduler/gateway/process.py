@@ -2,13 +2,14 @@
 
 import asyncio
 import gc
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 
 from scheduler.gateway.admin import admin_server
-from scheduler.gateway.http.front import HttpFront
+from scheduler.gateway.http.front import HttpFront, RequestRules
 from scheduler.gateway.http.limits import HttpLimits
 from scheduler.gateway.http.server import serving_http
 from scheduler.gateway.service import MIB, GatewayService, Link
@@ -21,6 +22,9 @@ from scheduler.settings import Settings
 log = structlog.get_logger(__name__)
 FLUSH_S = 5.0
 """Time for clients to take their answers, after the last call has ended."""
+SWITCH_S = 0.0005
+"""Time after which a thread lets the event loop go on, a tenth of Python's own: long JSON is read
+and metrics are rendered in threads, and the loop waits for the interpreter several times a call."""
 
 
 async def run_gateway(settings: Settings, gateway: GatewaySettings, link: Link) -> None:
@@ -30,6 +34,7 @@ async def run_gateway(settings: Settings, gateway: GatewaySettings, link: Link) 
         ListenError: an address cannot be listened on.
         CertificateError: the certificate cannot be served.
     """
+    sys.setswitchinterval(SWITCH_S)
     stop = event_loop.stop_event()
     service = GatewayService(settings, gateway, link)
     health = None if settings.health_port is None else admin_server(service)
@@ -59,9 +64,9 @@ async def _serving_http(service: GatewayService) -> AsyncIterator[None]:
         replicas = service.replicas
         front = HttpFront(
             service.backend,
-            peer_backend=None if replicas is None else replicas.owned,
+            rules=RequestRules(gateway.json_max_mib * MIB, gateway.trust_arrival),
+            forwarded=None if replicas is None else replicas.forwarded,
             namespace=gateway.default_namespace,
-            json_bytes_max=gateway.json_max_mib * MIB,
             access=service.access,
         )
         limits = HttpLimits(

@@ -50,10 +50,11 @@ class GatewaySettings(BaseSettings):
         64, ge=1, le=2048, description="largest body of a request, MiB; a larger one gets 413"
     )
     json_max_mib: int = Field(
-        8,
+        1,
         ge=1,
         le=1024,
-        description="largest JSON part of a body, MiB: parsing it delays all other requests",
+        description="largest JSON part of a body, MiB; it has 262,144 values for each MiB at most. "
+        "Larger ones take the time of other requests: tensors are better sent as binary data",
     )
     rows_max: int = Field(
         10_000,
@@ -83,6 +84,12 @@ class GatewaySettings(BaseSettings):
         gt=0,
         description="vCPUs of a GPU node for each of its GPUs: a pod counts as the larger part of "
         "the node that it takes, so that no GPU is left without vCPUs; unset: as the nodes have",
+    )
+    trust_arrival: bool = Field(
+        False,
+        description="count the SLO of a request from the time in its header `Esg-Arrival-Ms`; only "
+        "if all requests come through proxies that set or remove it, because an older request is "
+        "served earlier. By default the header is ignored",
     )
     access: bool = Field(
         False,

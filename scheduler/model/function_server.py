@@ -43,7 +43,13 @@ class FunctionServerSpec(DocumentModel):
         description="http-binary: Open Inference Protocol over HTTP with binary tensors (Triton); "
         "http-json: with JSON tensors; grpc: over gRPC (MLServer, KServe's Python servers)"
     )
-    port: int = Field(strict=True, ge=1, le=65535, description="port of the pods' model server")
+    port: int = Field(
+        strict=True,
+        ge=1,
+        le=65535,
+        description="port of the pods' model server; selected pods must declare it as a "
+        "`containerPort`",
+    )
     model: str | None = Field(
         default=None,
         min_length=1,

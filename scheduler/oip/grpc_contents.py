@@ -11,6 +11,7 @@ from scheduler.oip.errors import MessageError
 from scheduler.oip.grpc_messages import RAW
 from scheduler.oip.tensor import TensorPart, with_lengths
 from scheduler.oip.tensor_reader import ReadPart, TensorForm, binary_part
+from scheduler.oip.work_limits import TYPED_BYTES_MAX
 from scheduler.protobuf import (
     CONTINUES,
     I32,
@@ -18,7 +19,9 @@ from scheduler.protobuf import (
     LEN,
     VARINT,
     VARINT_BYTES_MAX,
+    FieldBudget,
     ProtobufError,
+    TooManyFieldsError,
     read_fields,
     write_varint,
 )
@@ -52,14 +55,18 @@ _NUMBERS: Final = {
     "FP64": 7,
     "BYTES": 8,
 }
+_INTEGERS: Final = frozenset(
+    name for name, number in _NUMBERS.items() if _CONTENTS[number].wire_type == VARINT
+)
 
 
-def part_reader(document: dict[str, Any], key: str) -> ReadPart:
+def part_reader(document: dict[str, Any], key: str, budget: FieldBudget | None = None) -> ReadPart:
     """Return a reader of the tensors' data, to be called in their order.
 
     Args:
         document: message whose tensors are read.
         key: ``inputs`` or ``outputs``.
+        budget: what is left of the fields of a client's message; None: there is no limit.
 
     Raises:
         MessageError: there are raw bytes for some tensors only.
@@ -72,12 +79,24 @@ def part_reader(document: dict[str, Any], key: str) -> ReadPart:
             "send them for all tensors or for none"
         )
     views = iter(raw)
+    typed_bytes = 0
 
     def read_part(entry: dict[str, Any], _: dict[str, Any], form: TensorForm) -> TensorPart:
+        nonlocal typed_bytes
         contents = entry.get("contents", ())
         if not raw:
+            if budget is not None and form.datatype.name in _INTEGERS:
+                typed_bytes += sum(map(len, contents))
+                if typed_bytes > TYPED_BYTES_MAX:
+                    raise MessageError(
+                        f"typed contents of integers have more than {TYPED_BYTES_MAX:,} bytes; "
+                        "send raw contents",
+                        413,
+                    )
             try:
-                typed = _typed(contents, form.datatype, form.owner)
+                typed = _typed(contents, form.datatype, form.owner, budget)
+            except TooManyFieldsError as error:
+                raise MessageError(str(error), 413) from None
             except ProtobufError as error:
                 raise MessageError(str(error)) from None
             return binary_part(typed, form)
@@ -88,7 +107,9 @@ def part_reader(document: dict[str, Any], key: str) -> ReadPart:
     return read_part
 
 
-def _typed(contents: Sequence[memoryview], datatype: Datatype, owner: str) -> memoryview:
+def _typed(
+    contents: Sequence[memoryview], datatype: Datatype, owner: str, budget: FieldBudget | None
+) -> memoryview:
     """Return typed contents as bytes in the form of raw contents."""
     number = _NUMBERS.get(datatype.name)
     if number is None:
@@ -96,7 +117,7 @@ def _typed(contents: Sequence[memoryview], datatype: Datatype, owner: str) -> me
     name, wire_type, dtype = _CONTENTS[number]
     values: list[memoryview] = []
     for view in contents:
-        for own_number, own_type, value in read_fields(view):
+        for own_number, own_type, value in read_fields(view, budget):
             if own_number == number and own_type in {wire_type, LEN}:
                 values.append(memoryview(write_varint(value)) if own_type == VARINT else value)
             elif own_number in _CONTENTS:

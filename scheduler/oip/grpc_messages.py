@@ -14,8 +14,10 @@ from scheduler.protobuf import (
     TEXT,
     UINT64,
     Field,
+    FieldBudget,
     ProtobufError,
     Schema,
+    TooManyFieldsError,
     decode,
     encode,
     length_prefix,
@@ -76,25 +78,31 @@ MODEL_METADATA: Final = {
 }
 
 
-def decode_message(schema: Schema, body: bytes) -> dict[str, Any]:
+def decode_message(
+    schema: Schema, body: bytes | memoryview, budget: FieldBudget | None = None
+) -> dict[str, Any]:
     """Read the known fields of a message.
 
     Raises:
-        MessageError: the bytes are no such message.
+        MessageError: the bytes are no such message, or the budget is spent.
     """
     try:
-        return decode(schema, memoryview(body))
+        return decode(schema, memoryview(body), None, budget)
+    except TooManyFieldsError as error:
+        raise MessageError(str(error), 413) from None
     except ProtobufError as error:
         raise MessageError(str(error)) from None
 
 
-def decode_infer(schema: Schema, body: bytes) -> dict[str, Any]:
+def decode_infer(
+    schema: Schema, body: bytes | memoryview, budget: FieldBudget | None = None
+) -> dict[str, Any]:
     """Read `INFER_REQUEST` or `INFER_RESPONSE` in the form of the protocol's JSON.
 
     Raises:
-        MessageError: the bytes are no such message.
+        MessageError: the bytes are no such message, or the budget is spent.
     """
-    document = decode_message(schema, body)
+    document = decode_message(schema, body, budget)
     entries = chain([document], document.get("inputs", ()), document.get("outputs", ()))
     for entry in entries:
         if "parameters" in entry:

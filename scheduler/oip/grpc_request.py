@@ -14,26 +14,29 @@ from scheduler.oip.grpc_messages import (
     parameter_entries,
 )
 from scheduler.oip.infer_request import InferRequest, read_request
+from scheduler.oip.work_limits import FIELDS_MAX
+from scheduler.protobuf import FieldBudget
 
 
-def model_of_request(body: bytes) -> tuple[str, str]:
+def model_of_request(body: bytes | memoryview) -> tuple[str, str]:
     """Return name and version of the model that a request names, without reading its tensors.
 
     Raises:
-        MessageError: the body is no message.
+        MessageError: the body is no message, or has too many fields.
     """
-    document = decode_message(MODEL_OF_REQUEST, body)
+    document = decode_message(MODEL_OF_REQUEST, body, FieldBudget(FIELDS_MAX))
     return document.get("model_name", ""), document.get("model_version", "")
 
 
-def parse_grpc_request(body: bytes) -> InferRequest:
+def parse_grpc_request(body: bytes | memoryview) -> InferRequest:
     """Read a request; its tensors are views of the body, or typed contents as bytes.
 
     Raises:
         MessageError: the request is invalid.
     """
-    document = decode_infer(INFER_REQUEST, body)
-    request = read_request(document, part_reader(document, "inputs"))
+    budget = FieldBudget(FIELDS_MAX)
+    document = decode_infer(INFER_REQUEST, body, budget)
+    request = read_request(document, part_reader(document, "inputs", budget))
     return request._replace(binary_output=True)
 
 

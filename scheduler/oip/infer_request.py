@@ -2,11 +2,13 @@
 
 from collections.abc import Hashable, Sequence
 from functools import partial
+from math import prod
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
 
 from scheduler.model.message_text import quoted
+from scheduler.oip.datatypes import BYTES
 from scheduler.oip.errors import MessageError
 from scheduler.oip.known_headers import (
     SHORT_LENGTHS,
@@ -19,6 +21,7 @@ from scheduler.oip.known_headers import (
 from scheduler.oip.message import decode, entries, read_parameters
 from scheduler.oip.tensor import Tensor
 from scheduler.oip.tensor_reader import DIMENSION_MAX, ReadPart, body_part, read_tensor
+from scheduler.oip.work_limits import TEXTS_MAX, VALUES_MAX
 
 
 class RequestedOutput(NamedTuple):
@@ -72,28 +75,38 @@ class InferRequest(NamedTuple):
         Call it before the request enters a batch, so that an error concerns this request only.
 
         Raises:
-            MessageError: JSON cannot carry a datatype or a value.
+            MessageError: JSON cannot carry a datatype or a value, or so many of them.
         """
         if binary:
             for tensor in self.inputs:
                 if not tensor.is_binary:
                     return self._replace(inputs=tuple(part.to_binary() for part in self.inputs))
             return self
+        values = sum([prod(tensor.shape) for tensor in self.inputs if tensor.is_binary])
+        if values > VALUES_MAX:
+            raise MessageError(
+                f"a model server of this request takes tensors as JSON, and {values:,} values are "
+                f"more than {VALUES_MAX:,}; send fewer rows, or use a server for binary data",
+                413,
+            )
         return self._replace(inputs=tuple(tensor.to_json() for tensor in self.inputs))
 
 
 _HEADERS: Final[dict[bytes, tuple[InferRequest, tuple[TensorLayout, ...]]]] = {}
 
 
-def parse_request(body: bytes | memoryview, header_length: str | None = None) -> InferRequest:
+def parse_request(
+    body: bytes | memoryview, header_length: str | None = None, values_max: int = VALUES_MAX
+) -> InferRequest:
     """Read a request; its tensors are views of the body.
 
     Args:
         body: complete body.
         header_length: value of the HTTP header ``Inference-Header-Content-Length``, if there is.
+        values_max: values that its JSON may have.
 
     Raises:
-        MessageError: the request is invalid.
+        MessageError: the request is invalid, or exceeds a limit of `scheduler.oip.work_limits`.
     """
     view = memoryview(body)
     key, name = b"", None
@@ -115,7 +128,7 @@ def parse_request(body: bytes | memoryview, header_length: str | None = None) ->
                     timeout_us,
                     joinable,
                 )
-    document, binary = decode(view, header_length)
+    document, binary = decode(view, header_length, values_max)
     request = read_request(document, partial(body_part, binary))
     binary.check_end()
     tensors = layouts(request.inputs) if key and name in {None, request.id} else None
@@ -137,9 +150,15 @@ def read_request(document: dict[str, Any], read_part: ReadPart) -> InferRequest:
     binary_output = _boolean(parameters.pop("binary_data_output", None), "binary_data_output")
     timeout_us = _timeout_us(parameters.pop("timeout", None))
     inputs: list[Tensor] = []
+    texts = 0
     for entry in entries(document, "inputs"):
         rows = inputs[0].shape[0] if inputs else None
-        inputs.append(read_tensor(entry, "input", read_part, rows=rows, minimum=1))
+        tensor = read_tensor(
+            entry, "input", read_part, rows=rows, minimum=1, texts_max=TEXTS_MAX - texts
+        )
+        if tensor.datatype is BYTES:
+            texts += prod(tensor.shape)
+        inputs.append(tensor)
     if not inputs:
         raise MessageError("the request has no inputs; send at least one tensor")
     outputs = tuple(map(_requested_output, entries(document, "outputs")))

@@ -88,7 +88,7 @@ def write_response(model: str, request: InferRequest, outputs: Sequence[Tensor])
     Raises:
         MessageError: the client requests JSON, which cannot carry a datatype or a value.
     """
-    if _all_binary(request) and (shapes := _shapes(outputs)) is not None:
+    if all_binary(request) and (shapes := _shapes(outputs)) is not None:
         return _cached_form(model, request.id, outputs, shapes)
     forms = {output.name: output.binary for output in request.outputs}
     document: dict[str, Any] = {"model_name": model}
@@ -105,7 +105,7 @@ def write_response(model: str, request: InferRequest, outputs: Sequence[Tensor])
     return encode(document, buffers, binary=binary)
 
 
-def _all_binary(request: InferRequest) -> bool:
+def all_binary(request: InferRequest) -> bool:
     """Return true if all outputs of the answer are binary data."""
     default = request.binary_output
     for output in request.outputs:

@@ -7,6 +7,7 @@ from pydantic_core import from_json, to_json
 
 from scheduler.model.message_text import quoted
 from scheduler.oip.errors import MessageError
+from scheduler.oip.work_limits import PARAMETERS_MAX, TENSORS_MAX
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 """HTTP header with the length of the JSON header; without it, the whole body is JSON."""
@@ -66,16 +67,17 @@ class BinaryData:
 
 
 def decode(
-    body: bytes | memoryview, header_length: str | None
+    body: bytes | memoryview, header_length: str | None, values_max: int | None = None
 ) -> tuple[dict[str, Any], BinaryData]:
     """Split a received body into its JSON header and its binary data.
 
     Args:
         body: complete body; it must not change while its tensors are in use.
         header_length: value of `HEADER_LENGTH`, or None without that header.
+        values_max: numbers, texts, lists and objects in the JSON; None: any number.
 
     Raises:
-        MessageError: the length or the JSON is invalid.
+        MessageError: the length or the JSON is invalid, or there are too many values.
     """
     view = memoryview(body)
     if header_length is None:
@@ -83,8 +85,18 @@ def decode(
     else:
         length = _length(header_length, len(view))
         header = view[:length]
+    text = bytes(header)
+    # No value is shorter than a byte. Counting takes a hundredth of the time of parsing.
+    if values_max is not None and len(text) > values_max:
+        values = sum(map(text.count, (b",", b"[", b"{")))
+        if values > values_max:
+            raise MessageError(
+                f"the message has about {values:,} values of JSON, and the limit is "
+                f"{values_max:,}; send tensors as binary data",
+                413,
+            )
     try:
-        document = from_json(bytes(header), allow_inf_nan=False)
+        document = from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise MessageError(f"the JSON header is invalid: {error}; send JSON in UTF-8") from None
     if type(document) is not dict:
@@ -109,13 +121,14 @@ def entries(document: dict[str, Any], key: str) -> list[dict[str, Any]]:
     """Return the tensor entries of a header under ``inputs`` or ``outputs``.
 
     Raises:
-        MessageError: they are no list of objects, or a name is missing or not unique.
+        MessageError: they are no list of objects, or too many; a name is missing or not unique.
     """
     values = document.get(key)
     if values is None:
         return []
     if type(values) is not list:
         raise MessageError(f"{key} is {quoted(values)}; send a list of objects")
+    _check_number(len(values), TENSORS_MAX, key)
     names = set()
     for index, entry in enumerate(values):
         if type(entry) is not dict:
@@ -129,6 +142,11 @@ def entries(document: dict[str, Any], key: str) -> list[dict[str, Any]]:
     return values
 
 
+def _check_number(items: int, items_max: int, name: str) -> None:
+    if items > items_max:
+        raise MessageError(f"{name} has {items:,} items; send {items_max:,} at most", 413)
+
+
 def read_parameters(document: dict[str, Any], owner: str) -> dict[str, Any]:
     """Return a copy of an object's parameters.
 
@@ -140,6 +158,7 @@ def read_parameters(document: dict[str, Any], owner: str) -> dict[str, Any]:
         return {}
     if type(parameters) is not dict:
         raise MessageError(f"parameters of {owner} is {quoted(parameters)}; send an object")
+    _check_number(len(parameters), PARAMETERS_MAX, f"parameters of {owner}")
     for name, value in parameters.items():
         kind = type(value)
         if not (kind is str or kind is bool or kind is int or (kind is float and isfinite(value))):

@@ -10,6 +10,7 @@ from scheduler.oip.datatypes import BYTES, DATATYPES, Datatype
 from scheduler.oip.errors import MessageError
 from scheduler.oip.message import HEADER_LENGTH, BinaryData, read_parameters
 from scheduler.oip.tensor import Tensor, TensorPart, row_starts
+from scheduler.oip.work_limits import TEXTS_MAX
 
 RANK_MAX = 64
 """Longest shape; it bounds the size of the product of all dimensions."""
@@ -29,8 +30,14 @@ ReadPart = Callable[[dict[str, Any], dict[str, Any], TensorForm], TensorPart]
 """Reads a tensor's data from its entry; may remove what concerns it from the parameters."""
 
 
-def read_tensor(
-    entry: dict[str, Any], kind: str, read_part: ReadPart, *, rows: int | None, minimum: int
+def read_tensor(  # noqa: PLR0913 - each by its name
+    entry: dict[str, Any],
+    kind: str,
+    read_part: ReadPart,
+    *,
+    rows: int | None,
+    minimum: int,
+    texts_max: int | None = None,
 ) -> Tensor:
     """Read one entry of ``inputs`` or ``outputs``, whose name is valid.
 
@@ -41,6 +48,7 @@ def read_tensor(
             before.
         rows: expected first dimension, or None for any.
         minimum: smallest allowed dimension.
+        texts_max: number of elements that a tensor of datatype BYTES may have; None: any number.
 
     Raises:
         MessageError: shape, datatype and data do not match.
@@ -53,6 +61,11 @@ def read_tensor(
         raise MessageError(
             f"{owner} has {shape[0]:,} rows instead of {rows:,}; "
             "the first dimension of all tensors must be the number of rows"
+        )
+    if texts_max is not None and datatype is BYTES and prod(shape) > texts_max:
+        raise MessageError(
+            f"with {owner} the request has more than {TEXTS_MAX:,} BYTES elements; send fewer rows",
+            413,
         )
     parameters = read_parameters(entry, owner)
     part = read_part(entry, parameters, TensorForm(datatype, shape, owner))

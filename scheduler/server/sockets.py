@@ -88,6 +88,15 @@ def _listen_on_all(port: int, backlog: int | None) -> socket.socket:
     return socket.create_server(("", port), backlog=backlog)
 
 
+def source_of(transport: asyncio.BaseTransport) -> str:
+    """Return the IP address of a connection's other end; empty for one without addresses.
+
+    An IPv4 address looks the same on a socket that takes IPv4 and IPv6.
+    """
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]).removeprefix("::ffff:") if peer else ""
+
+
 def url_of(listener: socket.socket) -> str:
     """URL of plain HTTP on a socket that listens."""
     host, port = listener.getsockname()[:2]

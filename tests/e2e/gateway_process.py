@@ -47,6 +47,7 @@ def gateway(
         "ESG_GATEWAY_HOST": "127.0.0.1",
         "ESG_GATEWAY_PORT": str(port),
         "ESG_GATEWAY_PODS": "true",
+        "ESG_GATEWAY_TRUST_ARRIVAL": "true",  # those of the load's schedule
         "ESG_SCHEDULER_NAME": "esg-scheduler",
         "ESG_HEALTH_PORT": str(free_port()),
         **(environment or {}),

@@ -16,14 +16,15 @@ REPLICAS = 2
 LABELS = {"app": "f"}
 
 
-def deployment() -> Json:
+def deployment(port: int) -> Json:
     """Create the Deployment of a model server, placed by the scheduler."""
+    container = {"name": "server", "image": "none", "ports": [{"containerPort": port}]}
     labels = LABELS | {f"{PREFIX}/workflow": "w", f"{PREFIX}/stage": "f"}
     template = {
         "metadata": {"labels": labels, "annotations": {f"{PREFIX}/rate": "5"}},
         "spec": {
             "schedulerName": "esg-scheduler",
-            "containers": [{"name": "server", "image": "none"}],
+            "containers": [container],
         },
     }
     return {
@@ -78,7 +79,7 @@ def test_a_deployment_serves_and_its_cost_counts_once(esg):
         running(gateway(harness.plane, port, environment=settings), f"{url}/v2/health/ready"),
         httpx.Client(base_url=url, trust_env=False, timeout=120) as client,
     ):
-        apply_all(harness.api, [deployment(), server(model_port)])
+        apply_all(harness.api, [deployment(model_port), server(model_port)])
         state = "esg_gateway_pods", "f", "default", "ready"
         wait_until(lambda: samples(health_url).get(state) == REPLICAS, what="all pods are ready")
         assert answers(f"{url}/v2/models/w/ready")

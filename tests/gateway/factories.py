@@ -75,6 +75,7 @@ def pod(
     deleted=False,
     phase="Running",
     cpu=None,
+    ports=({"containerPort": 8000},),
 ):
     """Create a running pod with a grant, trimmed like the gateway's watch."""
     metadata = {
@@ -101,7 +102,14 @@ def pod(
             "metadata": metadata,
             "spec": {
                 "nodeName": "node-1",
-                "containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}],
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "resources": {"requests": requests},
+                        "ports": list(ports),
+                    }
+                ],
             },
             "status": status,
         }

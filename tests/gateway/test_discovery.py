@@ -11,6 +11,8 @@ from scheduler.gateway.discovery.function_servers import Discovery
 from tests.gateway.factories import A100, T4, grant, pod, profile, server
 from tests.gateway.listeners import RecordingListener
 
+BOTH_PORTS = ({"containerPort": 8000}, {"containerPort": 9000})
+
 
 class World:
     """A discovery over profiles that the test changes, and its listener."""
@@ -123,12 +125,35 @@ def test_another_pod_of_the_same_name(world, changed):
 def test_a_changed_server(world):
     """A changed port reaches the pods; a deleted server takes them along."""
     world.servers.upsert(server())
-    world.pods.upsert(pod())
+    world.pods.upsert(pod(ports=BOTH_PORTS))
     world.servers.upsert(server(port=9000))
     assert world.listener.pods["n/p"].server.port == 9000
 
     world.servers.delete(server())
     assert (world.listener.pods, world.listener.servers) == ({}, {})
+
+
+@pytest.mark.parametrize("port", [22, 8000, 10250])
+@pytest.mark.parametrize(
+    "ports",
+    [
+        (),
+        ({"containerPort": 8001}, {"containerPort": 9000}),
+        [{"containerPort": port, "protocol": "UDP"} for port in (22, 8000, 10250)],
+    ],
+    ids=["no port", "other ports", "another protocol"],
+)
+def test_a_port_that_the_pod_does_not_declare(world, port, ports):
+    """A FunctionServer has the gateway send requests only to what the pod's author serves."""
+    world.servers.upsert(server(port=port))
+    world.pods.upsert(pod(ports=ports))
+    assert world.listener.pods == {}
+    assert world.discovery.problems == {
+        ("Pod", "n", "p"): f"none of its containers declares TCP port {port}, which FunctionServer "
+        "s has; add it to the container's ports, or correct the FunctionServer"
+    }
+    world.pods.upsert(pod(ports=[{"containerPort": port, "protocol": "TCP"}]))
+    assert (list(world.listener.pods), world.discovery.problems) == (["n/p"], {})
 
 
 def test_a_changed_profile(world):
@@ -141,9 +166,9 @@ def test_a_changed_profile(world):
 
 def test_two_servers_of_a_function(world):
     """The older server of a function counts; the other one is told, and follows it."""
-    world.servers.replace([server("a", created="2026-01-02T00:00:00Z"), server("b", port=1)])
-    world.pods.upsert(pod())
-    assert world.listener.pods["n/p"].server.port == 1
+    world.servers.replace([server("a", created="2026-01-02T00:00:00Z"), server("b", port=9000)])
+    world.pods.upsert(pod(ports=BOTH_PORTS))
+    assert world.listener.pods["n/p"].server.port == 9000
     assert world.discovery.problems == {
         ("FunctionServer", "n", "a"): "function f is served by the older FunctionServer b; "
         "delete one of them"
@@ -219,8 +244,17 @@ def test_an_invalid_server(world):
 
 NAMES = st.sampled_from(["a", "b", "c"])
 FUNCTIONS = st.sampled_from(["f", "g"])
+
+
+def created_server(name, function, created, namespace, **spec):
+    """Create a FunctionServer; one that is created later has another UID."""
+    document = server(name, function, created, namespace, **spec)
+    document["metadata"]["uid"] = created
+    return document
+
+
 SERVERS = st.builds(
-    server,
+    created_server,
     NAMES,
     FUNCTIONS,
     st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"]),
@@ -241,6 +275,7 @@ PODS = st.builds(
     ready=st.booleans(),
     deleted=st.booleans(),
     phase=st.sampled_from(["Running", "Running", "Failed"]),
+    ports=st.sampled_from([BOTH_PORTS, BOTH_PORTS, ({"containerPort": 8000},), ()]),
 )
 EVENTS = st.one_of(
     st.tuples(st.sampled_from(["upsert", "delete"]), st.just("servers"), SERVERS),

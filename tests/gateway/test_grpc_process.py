@@ -20,7 +20,7 @@ async def test_a_request_over_grpc_and_one_over_http(tmp_path, loopback_http):
         documents.put(FUNCTION_PROFILES, to_manifest(profile("f")))
         documents.put(FUNCTION_SERVERS, server("f", "f", protocol="grpc", port=port))
         documents.put(WORKFLOWS, workflow(stages=("f",)))
-        gateway.put_pod("f")
+        gateway.put_pod("f", port=port)
         await gateway.until_health("/v1/queues", lambda _, text: '"state":"ready"' in text)
         array = np.array([[1.0], [2.0]], np.float32)
         tensor = triton.InferInput("x", array.shape, "FP32").set_data_from_numpy(array)

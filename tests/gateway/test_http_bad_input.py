@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scheduler.gateway.http.front import RequestRules
 from tests.gateway.harness import connection, gateway, read_answer, request_bytes
 from tests.gateway.messages import HEADER, INFER, error_of, infer_body, rows_of
 
@@ -45,7 +46,6 @@ def _document(**changes):
         (BODY, [(HEADER, "ten")], "send the bytes of the JSON header"),
         (BODY, [*HEADERS, ("Esg-Deadline-Ms", "soon")], "send milliseconds"),
         (BODY, [*HEADERS, ("Esg-Deadline-Ms", "-1")], "send milliseconds"),
-        (BODY, [*HEADERS, ("Esg-Arrival-Ms", "nan")], "send milliseconds"),
     ],
 )
 async def test_an_invalid_request_is_answered_with_400(body, headers, words):
@@ -116,13 +116,25 @@ async def test_a_gigabyte_that_is_only_announced_costs_nothing():
         assert service.memory.held_bytes == 0
 
 
-async def test_long_json_is_refused_before_it_is_parsed():
-    """Parsing stops all other calls meanwhile, so its length has a limit of its own."""
-    async with gateway(json_bytes_max=1000) as service:
-        for headers in ([], [(HEADER, 2000)]):
-            status, _, body = await service.request("POST", INFER, b" " * 5000, headers)
+@pytest.mark.parametrize("rules", [RequestRules(), RequestRules(json_bytes_max=1000)])
+async def test_long_json_is_refused_before_it_is_parsed(rules):
+    """Parsing takes the time of all other calls, so its length has a limit: by default, 1 MiB."""
+    size = rules.json_bytes_max + 1
+    async with gateway(rules=rules) as service:
+        for headers in ([], [(HEADER, size)]):
+            status, _, body = await service.request("POST", INFER, b" " * (size + 99), headers)
             assert status == 413
             assert "send tensors as binary data" in error_of(body)
+
+
+async def test_many_values_are_refused_before_they_are_parsed():
+    """A quarter of the bytes that JSON may have; the text that is counted is no JSON."""
+    async with gateway(rules=RequestRules(json_bytes_max=100_000)) as service:
+        status, _, body = await service.request("POST", INFER, b"," * 25_001)
+        assert status == 413
+        assert "about 25,001 values of JSON" in error_of(body)
+        status, _, body = await service.request("POST", INFER, b"," * 25_000)
+        assert status == 400
 
 
 REQUEST = request_bytes("POST", INFER, BODY, HEADERS)

@@ -7,13 +7,22 @@ import numpy as np
 import pytest
 
 from scheduler.gateway.calls import CallError
-from tests.gateway.harness import connection, gateway, read_answer, request_bytes
+from scheduler.gateway.http.front import ForwardedCalls, RequestRules
+from tests.gateway.backend import HeldBackend
+from tests.gateway.harness import (
+    connection,
+    eventually,
+    front,
+    gateway,
+    read_answer,
+    request_bytes,
+)
 from tests.gateway.messages import INFER, error_of, infer_body, infer_outputs, rows_of
 
 
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("upstream_binary", [True, False])
-@pytest.mark.parametrize("width", [4, 50_000])
+@pytest.mark.parametrize("width", [4, 20_000])
 async def test_every_form_of_a_request_is_answered_in_its_form(binary, upstream_binary, width):
     """Clients and model servers may use different forms; long bodies bypass the parser."""
     array = rows_of(3, 2, width)
@@ -84,9 +93,9 @@ async def test_the_smaller_limit_of_header_and_parameter_holds(headers, timeout_
         assert service.backend.calls[0].timeout_ms == limit_ms
 
 
-async def test_the_age_of_a_request_counts():
+async def test_the_arrival_at_a_proxy_counts_if_it_is_trusted():
     """Esg-Arrival-Ms is an absolute time; what passed since then moves the arrival back."""
-    async with gateway() as service:
+    async with gateway(rules=RequestRules(trust_arrival=True)) as service:
         body, _ = infer_body(rows_of(1, 1), binary=False)
         headers = [("Esg-Arrival-Ms", "0"), ("Esg-Deadline-Ms", "100")]
         await service.request("POST", INFER, body, headers)
@@ -94,6 +103,44 @@ async def test_the_age_of_a_request_counts():
         age_ms = call.timeout_ms - 100
         assert age_ms > 1.7e12
         assert call.arrival_ms + age_ms <= service.backend.now_ms()
+        headers = [("Esg-Arrival-Ms", "nan")]
+        status, _, answer = await service.request("POST", INFER, body, headers)
+        assert (status, "send milliseconds" in error_of(answer)) == (400, True)
+
+
+@pytest.mark.parametrize("header", ["Esg-Arrival-Ms", "Esg-Forwarded-Ms"])
+@pytest.mark.parametrize("value", ["0", "nan", "3600000"])
+async def test_a_client_cannot_make_its_request_older(header, value):
+    """An old request jumps the queue, and counts as late however fast its answer is."""
+    peer = HeldBackend()
+    forwarded = ForwardedCalls(peer, {"10.0.0.1"}.__contains__)
+    async with front(HeldBackend(), forwarded=forwarded) as service:
+        body, _ = infer_body(rows_of(1, 1), binary=False)
+        before_ms = peer.now_ms()
+        headers = [(header, value), ("Esg-Deadline-Ms", "5000")]
+        request = asyncio.create_task(service.request("POST", INFER, body, headers))
+        backend = peer if header == "Esg-Forwarded-Ms" else service.backend
+        await eventually(lambda: backend.calls)
+        call, _ = backend.calls[0]
+        assert call.arrival_ms >= before_ms
+        assert call.timeout_ms == 5000
+        backend.answer()
+        assert (await request)[0] == 200
+
+
+async def test_the_age_that_another_replica_tells_counts():
+    """Forwarded requests keep their place in the queue and their deadline."""
+    peer = HeldBackend()
+    async with gateway(forwarded=ForwardedCalls(peer, {"127.0.0.1"}.__contains__)) as service:
+        body, _ = infer_body(rows_of(1, 1), binary=False)
+        headers = [("Esg-Forwarded-Ms", "3600000"), ("Esg-Deadline-Ms", "5000")]
+        request = asyncio.create_task(service.request("POST", INFER, body, headers))
+        await eventually(lambda: peer.calls)
+        call, _ = peer.calls[0]
+        assert peer.now_ms() - call.arrival_ms >= 3_600_000
+        assert call.timeout_ms == 3_605_000
+        peer.answer()
+        assert (await request)[0] == 200
 
 
 async def test_trace_headers_reach_the_model_server():

@@ -91,7 +91,7 @@ class Replica:
     async def _serve(self, service):
         gateway = self._settings
         async with service.running():
-            front = HttpFront(service.backend, peer_backend=service.replicas.owned)
+            front = HttpFront(service.backend, forwarded=service.replicas.forwarded)
             listener = listen((gateway.host, gateway.port), "ESG_TEST")
             limits = HttpLimits(drain_s=5.0)
             async with serving_http(
@@ -158,7 +158,8 @@ class Bed:
         }  # fmt: skip
         ready = {"type": "Ready", "status": "True"}
         status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [ready]}
-        spec = {"nodeName": "node", "containers": [{"name": "c"}]}
+        container = {"name": "c", "ports": [{"containerPort": played.port}]}
+        spec = {"nodeName": "node", "containers": [container]}
         self.store.create(PODS, {"metadata": metadata, "spec": spec, "status": status})
 
     async def call(self, name, namespace):

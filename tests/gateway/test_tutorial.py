@@ -108,7 +108,10 @@ async def test_the_steps_of_the_tutorial(mlserver, tmp_path):
         gateway.api_server.put(FUNCTION_PROFILES, profile)
         gateway.api_server.put(FUNCTION_SERVERS, server)
         gateway.api_server.put(WORKFLOWS, workflow)
-        raw = pod("classifier-0", app="classifier", host="127.0.0.1", namespace="default")
+        ports = [{"containerPort": port}]
+        raw = pod(
+            "classifier-0", app="classifier", host="127.0.0.1", namespace="default", ports=ports
+        )
         gateway.api_server.put(PODS, raw)
         await gateway.until_health("/v1/queues", lambda _, text: '"state":"ready"' in text)
         printed = await run(sys.executable, "request.py", gateway.address, folder=tmp_path)

@@ -50,6 +50,7 @@ CONTAINER: Json = {
     "name": "server",
     "image": images.MLSERVER,
     "imagePullPolicy": "Never",
+    "ports": [{"containerPort": 8081}],
     "readinessProbe": {
         "httpGet": {"path": f"/v2/models/{MODEL}/ready", "port": 8080},
         "periodSeconds": 1,

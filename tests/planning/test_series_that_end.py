@@ -118,11 +118,9 @@ def test_series_of_a_lone_function_end_with_its_namespace(harness):
     harness.runs(function="half", namespace="busy")
     harness.later(590)
     harness.runs(function="half", namespace="busy")
-    both = of("left", "half", "half") | of("busy", "half", "half")
-    chain = {("esg_cost_dollars", "default", "chain", None)}
-    assert harness.series() == both | chain
+    assert harness.series() == of("left", "half", "half") | of("busy", "half", "half")
     harness.later(20)
-    assert harness.series() == of("busy", "half", "half") | chain
+    assert harness.series() == of("busy", "half", "half")
 
 
 def test_series_of_a_lone_function_end_with_its_profile(harness):

@@ -68,12 +68,20 @@ def server_pod(
     """Read a pod that ``server`` selects; None while it has no address, or after its end.
 
     Raises:
-        PodError: its share cannot be read.
+        PodError: it does not declare the server's port, or its share cannot be read.
     """
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     host = status.get("podIP")
     if not host or has_ended(raw):
         return None
+    if server.spec.template is None and server.spec.port not in _declared_ports(spec):
+        # The author of a FunctionServer need not be the pod's: of the pod, and of its node if it
+        # uses the node's network, he reaches by the gateway only what the pod's author serves.
+        raise PodError(
+            f"none of its containers declares TCP port {server.spec.port}, which FunctionServer "
+            f"{server.metadata.name} has; add it to the container's ports, or correct the "
+            "FunctionServer"
+        )
     grant = grant_of(raw)
     if grant is not None:
         model = grant.plan.get("gpu_model")
@@ -98,6 +106,16 @@ def server_pod(
         ready=is_ready(status),
         draining=bool(metadata.get("deletionTimestamp")),
     )
+
+
+def _declared_ports(spec: Mapping[str, Any]) -> set[int]:
+    return {
+        port["containerPort"]
+        for part in ("containers", "initContainers")
+        for container in spec.get(part) or ()
+        for port in container.get("ports") or ()
+        if port.get("protocol", "TCP") == "TCP"
+    }
 
 
 def is_ready(status: Mapping[str, Any]) -> bool:

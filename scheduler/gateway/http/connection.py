@@ -13,6 +13,7 @@ from scheduler.gateway.http.messages import (
     error_answer,
 )
 from scheduler.gateway.http.receiver import RequestReceiver
+from scheduler.server.sockets import source_of
 
 _WRITE_BUFFER_BYTES = 64 * 1024  # answers above it are written as they are, without a copy
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -35,6 +36,7 @@ class HttpConnection(RequestReceiver):
     def connection_made(self, transport: Any) -> None:
         """Start to read, or refuse one connection too many."""
         self._transport = transport
+        self._source = source_of(transport)
         transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         connections = self._server.connections
         connections.add(self)

@@ -4,7 +4,8 @@ import asyncio
 import time
 from asyncio import Future
 from collections.abc import Callable
-from math import isfinite
+from concurrent.futures import ThreadPoolExecutor
+from math import isfinite, prod
 from typing import Any, NamedTuple
 
 import structlog
@@ -24,7 +25,7 @@ from scheduler.gateway.http.routes import Action, Route, find_route
 from scheduler.model.message_text import quoted
 from scheduler.oip.errors import MessageError
 from scheduler.oip.infer_request import InferRequest, parse_request
-from scheduler.oip.infer_response import write_response
+from scheduler.oip.infer_response import all_binary, write_response
 from scheduler.oip.message import HEADER_LENGTH
 
 log = structlog.get_logger(__name__)
@@ -32,12 +33,24 @@ Respond = Callable[[HttpRequest, HttpAnswer], None]
 DEADLINE = "Esg-Deadline-Ms"
 """HTTP header with the time that the client still has."""
 ARRIVAL = "Esg-Arrival-Ms"
-"""HTTP header with the Unix time at which the request came to a proxy in front of the gateway."""
+"""HTTP header with the Unix time at which the request came to a proxy in front of the gateway.
+
+It is ignored unless the gateway's setting trusts it: an older request is served before others.
+"""
 FORWARDED = "Esg-Forwarded-Ms"
-"""HTTP header of a request from another replica: the time since its arrival there."""
+"""HTTP header of a request from another replica: the time since its arrival there.
+
+The time counts only from the address of a replica.
+"""
 _DEADLINE, _ARRIVAL, _FORWARDED, _HEADER_LENGTH = (
     name.lower().encode() for name in (DEADLINE, ARRIVAL, FORWARDED, HEADER_LENGTH)
 )
+_LONG_JSON_BYTES = 16 * 1024
+_LONG_JSON_VALUES = 16 * 1024
+_BYTES_OF_VALUE = 4  # of JSON, at least, unless there are fewer values than the limit
+# One thread, so that long JSON takes no more than its share of the interpreter's time. A client
+# that sends a lot of it delays other long JSON, and nothing else.
+_WORKER = ThreadPoolExecutor(1, thread_name_prefix="long-json")
 _DIGITS_MAX = 20  # of a length; longer ones are invalid anyway
 _AUTHORIZATION = b"authorization"
 _PASSED_ON = (b"traceparent", b"tracestate")
@@ -52,6 +65,30 @@ _BINARY_LINES = b"Content-Type: application/octet-stream\r\n%b: %%d\r\n%b" % (
 _SERVER_METADATA = json_answer(
     {"name": "esg-scheduler", "version": __version__, "extensions": ["binary_tensor_data"]}
 )
+
+
+class RequestRules(NamedTuple):
+    """Rules for the requests of clients.
+
+    Attributes:
+        json_bytes_max: largest JSON part of a body; it has a quarter as many values at most.
+        trust_arrival: believe the times of arrival that clients send.
+    """
+
+    json_bytes_max: int = 2**20
+    trust_arrival: bool = False
+
+
+class ForwardedCalls(NamedTuple):
+    """Requests that other replicas forward.
+
+    Attributes:
+        backend: what answers them.
+        is_peer: returns true for the IP address of another replica.
+    """
+
+    backend: Backend
+    is_peer: Callable[[str], bool]
 
 
 class _Head(NamedTuple):
@@ -88,8 +125,8 @@ class HttpFront:
     Args:
         backend: what answers calls.
         namespace: that of paths without one.
-        json_bytes_max: largest JSON part of a body; parsing it stops all calls meanwhile.
-        peer_backend: what answers requests that another replica forwards; None: it has none.
+        rules: those for requests.
+        forwarded: requests from other replicas; None: there are none.
         access: checks the tokens of requests; None: nobody needs one.
     """
 
@@ -98,15 +135,16 @@ class HttpFront:
         backend: Backend,
         *,
         namespace: str = "default",
-        json_bytes_max: int = 8 * 2**20,
-        peer_backend: Backend | None = None,
+        rules: RequestRules = RequestRules(),  # noqa: B008 - immutable
+        forwarded: ForwardedCalls | None = None,
         access: TokenAccess | None = None,
     ) -> None:
         self._backend = backend
-        self._peer_backend = peer_backend
+        self._forwarded = forwarded
         self._access = access
         self._namespace = namespace
-        self._json_bytes_max = json_bytes_max
+        self._rules = rules
+        self._values_max = rules.json_bytes_max // _BYTES_OF_VALUE
         self.now_ms = backend.now_ms
 
     def accept(self, request: HttpRequest) -> None:
@@ -148,17 +186,17 @@ class HttpFront:
             allowed = b" or ".join(route.methods).decode()
             raise CallError(405, f"the method is {method}; use {allowed}")
         backend, arrived_unix_ms, age_ms, limit_ms = self._backend, None, None, None
-        is_forwarded = self._peer_backend is not None and _FORWARDED in headers
+        forwarded = self._forwarded if _FORWARDED in headers else None
         if route.action is Action.INFER:
-            arrived_unix_ms, limit_ms = (
-                _number_ms(headers, _ARRIVAL),
-                _number_ms(headers, _DEADLINE),
-            )
-            if is_forwarded:
-                arrived_unix_ms, age_ms = None, _number_ms(headers, _FORWARDED)
+            limit_ms = _number_ms(headers, _DEADLINE)
+            if forwarded is not None:
+                if forwarded.is_peer(request.source):
+                    age_ms = _number_ms(headers, _FORWARDED)
+            elif self._rules.trust_arrival:
+                arrived_unix_ms = _number_ms(headers, _ARRIVAL)
             self._check_form(headers, request.content_length)
-        if is_forwarded and self._peer_backend is not None:
-            backend = self._peer_backend
+        if forwarded is not None:
+            backend = forwarded.backend
         length = headers.get(_HEADER_LENGTH)
         text = None if length is None else length.decode("latin-1")
         is_number = text is not None and text.isdecimal() and len(text) < _DIGITS_MAX
@@ -184,21 +222,65 @@ class HttpFront:
             self._check_json(length)
 
     def _check_json(self, size_bytes: int) -> None:
-        if size_bytes > self._json_bytes_max:
+        limit_bytes = self._rules.json_bytes_max
+        if size_bytes > limit_bytes:
             raise CallError(
                 413,
-                f"the body has {size_bytes:,} bytes of JSON, and the limit is "
-                f"{self._json_bytes_max:,}; send tensors as binary data",
+                f"the body has {size_bytes:,} bytes of JSON, and the limit is {limit_bytes:,}; "
+                "send tensors as binary data",
             )
 
     def _infer(
         self, request: HttpRequest, body: bytes | memoryview, respond: Respond
-    ) -> "Future[InferAnswer]":
+    ) -> "Future[Any]":
+        head: _Head = request.context
+        whole = head.header_length is None
+        json_bytes = len(body) if whole else min(head.json_bytes, len(body))
+        self._check_json(json_bytes)
+        if json_bytes > _LONG_JSON_BYTES:
+            return asyncio.ensure_future(self._infer_long_json(request, body, respond))
+        infer_request = parse_request(body, head.header_length, self._values_max)
+        future = self._call(request, infer_request)
+        model = head.route.stage or head.route.workflow
+
+        def answered(future: "Future[InferAnswer]") -> None:
+            if _has_long_json(infer_request, future):
+                writing = _WORKER.submit(_infer_answer, model, infer_request, future)
+                asyncio.wrap_future(writing).add_done_callback(
+                    lambda written: respond(request, written.result())
+                )
+            else:
+                respond(request, _infer_answer(model, infer_request, future))
+
+        future.add_done_callback(answered)
+        return future
+
+    async def _infer_long_json(
+        self, request: HttpRequest, body: bytes | memoryview, respond: Respond
+    ) -> None:
+        """Read and write a message in the worker's thread."""
+        head: _Head = request.context
+        model = head.route.stage or head.route.workflow
+        loop = asyncio.get_running_loop()
+        try:
+            infer_request = await loop.run_in_executor(
+                _WORKER, parse_request, body, head.header_length, self._values_max
+            )
+            future = self._call(request, infer_request)
+            try:
+                await asyncio.wait((future,))
+            finally:
+                future.cancel()  # the client may have hung up
+            answer = await loop.run_in_executor(
+                _WORKER, _infer_answer, model, infer_request, future
+            )
+        except Exception as error:  # noqa: BLE001 - it is answered, or logged
+            answer = _failure(error)
+        respond(request, answer)
+
+    def _call(self, request: HttpRequest, infer_request: InferRequest) -> "Future[InferAnswer]":
         head: _Head = request.context
         backend, route, limit_ms = head.backend, head.route, head.limit_ms
-        whole = head.header_length is None
-        self._check_json(len(body) if whole else min(head.json_bytes, len(body)))
-        infer_request = parse_request(body, head.header_length)
         if infer_request.timeout_us is not None:
             timeout_ms = infer_request.timeout_us / 1000
             limit_ms = timeout_ms if limit_ms is None else min(limit_ms, timeout_ms)
@@ -216,15 +298,8 @@ class HttpFront:
             head.passed_on,
             head.authorization,
         )
-        model = route.stage or route.workflow
-
-        def answered(future: "Future[InferAnswer]") -> None:
-            respond(request, _infer_answer(model, infer_request, future))
-
         access = self._access
-        future = backend.submit(call) if access is None else access.submit(backend, call)
-        future.add_done_callback(answered)
-        return future
+        return backend.submit(call) if access is None else access.submit(backend, call)
 
     def _model_metadata(self, request: HttpRequest, respond: Respond) -> "Future[Any]":
         head: _Head = request.context
@@ -264,6 +339,14 @@ def _number_ms(headers: dict[bytes, bytes], name: bytes) -> float | None:
         text = quoted(value.decode("latin-1"))
         raise CallError(400, f"the header {name.decode()} is {text}; send milliseconds from 0")
     return value_ms
+
+
+def _has_long_json(request: InferRequest, future: "Future[InferAnswer]") -> bool:
+    """Return true if the answer has many values that are written as JSON."""
+    if all_binary(request) or _error(future) is not None:
+        return False
+    outputs = future.result().outputs
+    return sum([prod(tensor.shape) for tensor in outputs]) > _LONG_JSON_VALUES
 
 
 def _infer_answer(model: str, request: InferRequest, future: "Future[InferAnswer]") -> HttpAnswer:

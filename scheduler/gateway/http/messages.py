@@ -24,13 +24,14 @@ class HttpRequest:
         content_length: announced size of the body; None if it is chunked.
         keep_alive: false if the connection ends with the answer.
         arrival_ms: when the end of its headers came, by the application's clock.
+        source: IP address of the client, or of the last proxy.
         context: what the application derives from its head; the next request with the same head
             has it, too.
     """
 
     __slots__ = (
         "arrival_ms", "content_length", "context", "headers", "keep_alive", "method",
-        "received_bytes", "refusal", "reserved_bytes", "target",
+        "received_bytes", "refusal", "reserved_bytes", "source", "target",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a request's head, once per request
@@ -41,6 +42,7 @@ class HttpRequest:
         content_length: int | None,
         keep_alive: bool,  # noqa: FBT001
         arrival_ms: float,
+        source: str,
     ) -> None:
         self.method = method
         self.target = target
@@ -48,6 +50,7 @@ class HttpRequest:
         self.content_length = content_length
         self.keep_alive = keep_alive
         self.arrival_ms = arrival_ms
+        self.source = source
         self.received_bytes = 0
         self.reserved_bytes = 0
         self.refusal: HttpAnswer | None = None

@@ -70,6 +70,7 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
         self._discard_bytes = 0  # rest of a refused body
         self._parsed: HttpRequest | None = None  # the last one of the parser
         self._known_head: _KnownHead | None = None
+        self._source = ""  # IP address of the client
 
     @abstractmethod
     def submit(self, request: HttpRequest, body: bytes | memoryview) -> None:
@@ -87,7 +88,7 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
     def fail(self, answer: HttpAnswer) -> None:
         """Answer what is no request, after those before it, and end."""
         if not self.is_ending:
-            request = HttpRequest(b"", b"", {}, 0, False, 0.0)
+            request = HttpRequest(b"", b"", {}, 0, False, 0.0, self._source)
             request.refusal = answer
             self._finish(request, b"")
 
@@ -162,6 +163,7 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
             None if chunked else int(headers.get(b"content-length", 0)),
             parser.should_keep_alive() and version == "1.1" and not self._server.is_draining,
             self._server.application.now_ms(),
+            self._source,
         )
         try:
             _check_head(request, version)
@@ -223,7 +225,7 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
         now_ms = self._server.application.now_ms()
         keep_alive = not self._server.is_draining
         self._receiving = request = HttpRequest(
-            method, target, headers, content_length, keep_alive, now_ms
+            method, target, headers, content_length, keep_alive, now_ms, self._source
         )
         request.context = context
         try:

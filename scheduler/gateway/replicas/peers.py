@@ -37,6 +37,10 @@ class Peers:
         """Replace the addresses of replicas by name."""
         self._hosts = dict(hosts)
 
+    def has(self, host: str) -> bool:
+        """Return true for the address of a replica."""
+        return host in self._hosts.values()
+
     def peer(self, name: str) -> "Peer | None":
         """Return a replica, or None while its address is not known."""
         host = self._hosts.get(name)

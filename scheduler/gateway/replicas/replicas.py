@@ -10,6 +10,7 @@ from scheduler.cluster.leases import LeaseClient
 from scheduler.cluster.resource import LEASES, SERVER_PODS
 from scheduler.cluster.watches import Watched
 from scheduler.gateway.discovery.function_servers import Listener, PoolListener
+from scheduler.gateway.http.front import ForwardedCalls
 from scheduler.gateway.replicas.dispatch_fence import DispatchFence
 from scheduler.gateway.replicas.lease_keeper import LeaseKeeper
 from scheduler.gateway.replicas.members import MemberPods
@@ -99,6 +100,11 @@ class ReplicatedGateway:
         self._keeper = LeaseKeeper(
             leases.client, leases.ownership, self.owned, self.front.owner_changed, leases.clock_s
         )
+
+    @property
+    def forwarded(self) -> ForwardedCalls:
+        """Answers to the calls that other replicas forward."""
+        return ForwardedCalls(self.owned, self._leases.peers.has)
 
     def watched(self) -> Watched:
         """Return the resources to watch."""
