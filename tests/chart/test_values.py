@@ -251,6 +251,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "memory_max_mib": 2048,
         "body_max_mib": 128,
         "json_max_mib": 16,
+        "trust_arrival": True,
         "rows_max": 1_000_000,
         "connections_max": 100,
         "drain_s": 12.5,
