@@ -239,6 +239,14 @@ class Settings(BaseSettings):
         description="age at which a Binding that was answered, and that no watch has confirmed, is "
         "reconciled by reading the pod, s",
     )
+    deletion_grace_max_s: float = Field(
+        35.0,
+        ge=0,
+        description="longest time for which the share of a pod that vanished without an end that "
+        "its kubelet reported stays reserved, s: its grace period and 5 s. An extender that starts "
+        "binds no pods for that time after its first list, unless it is the first of all. 0: such "
+        "a share is free at once",
+    )
     owner_lease_namespace: str | None = Field(
         None,
         pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$",

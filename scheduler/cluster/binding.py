@@ -62,10 +62,10 @@ class BindOutcome(Enum):
     and another scheduler has bound it, the grant on it counts."""
     UNKNOWN = "unknown"
     """Time ran out. The pod may be bound, or may be bound later: the end of our wait does not
-    cancel a request that the server has received. Or the server reports an earlier Binding by
-    another client, but not its node. Keep the reservation until a watch event or `get_pod` shows
-    the pod bound (the grant on it counts), deleted or recreated (another UID), or until a later
-    call binds it."""
+    cancel a request that the server has received. Or the pod is gone, and may have been bound: its
+    containers may run. Or the server reports an earlier Binding by another client, but not its
+    node. Keep the reservation until a watch event or `get_pod` shows the pod bound (the grant on it
+    counts), deleted or recreated (another UID), or until a later call binds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class _Attempt:
             elif error.status == 409:  # noqa: PLR2004
                 return await self._after_conflict()
             elif error.status == 404 or not self.is_open():  # noqa: PLR2004
-                return BindResult(BindOutcome.REFUSED, _refusal(error))
+                return self._ended(_refusal(error))
         else:
             return BindResult(BindOutcome.BOUND)
         return await self._read()
@@ -256,7 +256,7 @@ class _Attempt:
             pod = await self.api.get(self.path, timeout_s=self.remaining_s())
         except ApiError as error:
             if error.is_not_found():  # the UID excludes a recreated pod
-                return BindResult(BindOutcome.REFUSED, "the pod does not exist any more")
+                return self._ended("the pod does not exist any more")
             self.trouble = str(error)
             return None
         except ClusterError as error:
@@ -269,7 +269,7 @@ class _Attempt:
         request = self.binding["metadata"]
         metadata, bound_to = pod["metadata"], (pod.get("spec") or {}).get("nodeName")
         if metadata.get("uid") != request["uid"]:
-            return BindResult(BindOutcome.REFUSED, "the pod was recreated with another UID", pod)
+            return self._ended("the pod was recreated with another UID", pod)
         if not bound_to:
             obstacle = _obstacle(metadata, request)
             return BindResult(BindOutcome.REFUSED, obstacle, pod) if obstacle else None
@@ -279,6 +279,11 @@ class _Attempt:
         if self.may_be_bound and request["annotations"].items() <= annotations.items():
             return BindResult(BindOutcome.BOUND, pod=pod)
         return BindResult(BindOutcome.ALREADY_BOUND, f"the pod is already on node {bound_to}", pod)
+
+    def _ended(self, message: str, pod: Raw | None = None) -> BindResult:
+        """Return the result where no further post can bind the pod: an earlier one may have."""
+        outcome = BindOutcome.UNKNOWN if self.may_be_bound else BindOutcome.REFUSED
+        return BindResult(outcome, message, pod)
 
     def is_open(self) -> bool:
         """Return true if it is unclear whether the pod is bound, or will be."""

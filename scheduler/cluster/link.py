@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,8 +12,9 @@ from scheduler.cluster.binding import Binding, BindResult
 from scheduler.cluster.claim_writer import ClaimWriter
 from scheduler.cluster.events import EventType, Recorder, Reference
 from scheduler.cluster.leases import LeaseClient
+from scheduler.cluster.object_list import list_all
 from scheduler.cluster.owner_lease import LEASE_LABELS, OwnerLease, boottime_s
-from scheduler.cluster.reflector import Handler, Reflector
+from scheduler.cluster.reflector import PAGE, Handler, Reflector
 from scheduler.cluster.reflector_group import ReflectorGroup
 from scheduler.cluster.resource import (
     CLAIMS,
@@ -68,6 +69,13 @@ class ClusterLink(Protocol):
         """Make void all Bindings that name this version of a pod; return the pod, trimmed.
 
         It is like `scheduler.cluster.binding.void_bindings`.
+        """
+
+    async def list_pods(self) -> tuple[Iterable[Raw], int]:
+        """List all pods, trimmed, beside the watch; return them and the version of the list.
+
+        Raises:
+            ClusterError: they cannot be listed.
         """
 
     async def relist_pods(self) -> None:
@@ -166,6 +174,10 @@ class LiveCluster(ReflectorGroup):
     ) -> Raw | None:
         pod = await binding.void_bindings(self._api, namespace, name, version, timeout_s=timeout_s)
         return None if pod is None else PODS.trim(pod)
+
+    async def list_pods(self) -> tuple[Iterable[Raw], int]:
+        pods, version = await list_all(self._api, PODS, selectors={}, page=PAGE)
+        return pods, int(version)
 
     async def relist_pods(self) -> None:
         await next(watch for watch in self._reflectors if watch.resource is PODS).relist()

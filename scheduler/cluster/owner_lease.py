@@ -37,6 +37,7 @@ class OwnerLease:
         chain: number of the current period in which the answers showed no other holder. While it is
             the same after two successful calls of `acquire`, nobody else has held the Lease
             between.
+        is_new: true if there was no Lease before this process's own, when this period began.
         other_holder: identity of another process that holds it, as last read; empty: none.
 
     Args:
@@ -46,6 +47,7 @@ class OwnerLease:
 
     def __init__(self, leases: LeaseClient, *, clock: Callable[[], float] = boottime_s) -> None:
         self.chain = 0
+        self.is_new = False
         self.other_holder = ""
         self._leases = leases
         self._clock = clock
@@ -105,6 +107,7 @@ class OwnerLease:
             # holder was written over its own last version.
             if stored is None or stored.holder != self._holder:
                 self.chain += 1
+                self.is_new = stored is None
                 self._valid_until_s = -inf
         is_foreign = stored is not None and stored.holder != self._holder
         self.other_holder = stored.holder if stored is not None and is_foreign else ""

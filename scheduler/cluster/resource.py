@@ -12,7 +12,7 @@ from typing import Any
 
 from scheduler.cluster.api import Raw
 from scheduler.model.names import API_VERSION, GROUP, LABEL_CLAIM, RESOURCE_CLAIM, VERSION
-from scheduler.model.pod import DAEMON_OWNERS, SERVER_OWNERS
+from scheduler.model.pod import DAEMON_OWNERS, SERVER_OWNERS, has_ended
 
 # The fields that the model, the ledger and the SLO tracker read.
 _METADATA = (
@@ -22,9 +22,11 @@ _METADATA = (
     "resourceVersion",
     "generation",
     "deletionTimestamp",
+    "deletionGracePeriodSeconds",
 )
 _POD_SPEC = ("nodeName", "overhead", "priority", "resources", "terminationGracePeriodSeconds")
 _POD_STATUS = ("phase", "reason", "message", "nominatedNodeName")
+_RUNNING: tuple[Raw, ...] = ({"state": {"running": {}}},)  # of a pod with containers that run
 _CONTAINER = ("name", "resources", "restartPolicy")
 _SERVER_CONTAINER = ("ports", "resources", "restartPolicy")
 _SERVER_CONDITIONS = {
@@ -97,11 +99,10 @@ def trim_pod(raw: Raw) -> Raw:
     ]
     if owners:
         metadata["ownerReferences"] = owners
-    return {
-        "metadata": metadata,
-        "spec": trimmed_spec,
-        "status": _only(raw.get("status") or {}, _POD_STATUS),
-    }
+    status = _only(raw.get("status") or {}, _POD_STATUS)
+    if has_ended({"status": status}) and not has_ended(raw):
+        status["containerStatuses"] = _RUNNING
+    return {"metadata": metadata, "spec": trimmed_spec, "status": status}
 
 
 def trim_server_pod(raw: Raw) -> Raw:

@@ -10,6 +10,7 @@ pause with the request. So a process that becomes the owner makes all earlier Bi
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import inf
 
 import structlog
 
@@ -30,14 +31,15 @@ class BindOwnership:
 
     Args:
         lease: None: no other process binds pods.
-        take_over: makes the Bindings of other processes void, and accounts for what they bound.
+        take_over: makes the Bindings of other processes void, and accounts for what they bound;
+            returns from when on, on the monotonic clock, that includes all containers that run.
         monotonic: seconds.
     """
 
     def __init__(
         self,
         lease: OwnerLease | None,
-        take_over: Callable[[], Awaitable[None]],
+        take_over: Callable[[], Awaitable[float]],
         *,
         monotonic: Callable[[], float],
     ) -> None:
@@ -45,6 +47,7 @@ class BindOwnership:
         self._take_over = take_over
         self._monotonic = monotonic
         self._complete_chain = -1  # in which the ledger has all that was bound before
+        self._complete_s = -inf  # and from when on all that ran before
         self._called_s = -IDLE_S
         self._trouble = ""
         self._wanted = asyncio.Event()
@@ -59,8 +62,11 @@ class BindOwnership:
         lease = self._lease
         if lease is None:
             return 0
-        is_owner = lease.is_valid() and lease.chain == self._complete_chain
-        return lease.chain if is_owner else None
+        is_complete = self._has_taken_over(lease) and self._monotonic() >= self._complete_s
+        return lease.chain if is_complete else None
+
+    def _has_taken_over(self, lease: OwnerLease) -> bool:
+        return lease.is_valid() and lease.chain == self._complete_chain
 
     async def ensure(self, timeout_s: float) -> None:
         """Become the owner, if this process is not.
@@ -84,6 +90,12 @@ class BindOwnership:
         """Raise a RefusedError if this process is not the owner."""
         if self.period is None:
             reason = self._trouble or "its Lease has ended; retrying"
+            if self._lease is not None and self._has_taken_over(self._lease):
+                wait_s = self._complete_s - self._monotonic()
+                reason = (
+                    "containers of pods that vanished before it had listed the pods may run for "
+                    f"{wait_s:.0f} s (ESG_DELETION_GRACE_MAX_S); retrying"
+                )
             raise RefusedError(f"this process of the extender may not bind pods now: {reason}")
 
     async def run(self) -> None:
@@ -115,6 +127,8 @@ class BindOwnership:
             self._attempted.set()
 
     async def _acquire(self, lease: OwnerLease) -> None:
+        if self._has_taken_over(lease):
+            return  # time alone is missing
         try:
             if not await lease.acquire():
                 self._trouble = f"process {lease.other_holder} does; retrying"
@@ -122,9 +136,11 @@ class BindOwnership:
             chain = lease.chain
             if chain != self._complete_chain:
                 self._trouble = "it is reading what others have bound; retrying"
-                await self._take_over()
+                self._complete_s = await self._take_over()
                 self._complete_chain = chain
-                log.info("this process binds pods now")
+                self._trouble = ""
+                wait_s = max(0.0, self._complete_s - self._monotonic())
+                log.info("this process binds pods", after_s=round(wait_s, 3))
         except ClusterError as error:
             self._trouble = f"{error}; retrying"
 

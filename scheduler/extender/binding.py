@@ -17,7 +17,13 @@ from scheduler.extender.wire import ExtenderBindingArgs
 from scheduler.ledger.ledger import DoesNotFitError
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.plan import Plan
-from scheduler.model.pod import FunctionPod, Grant, cdi_annotations, grant_annotations
+from scheduler.model.pod import (
+    FunctionPod,
+    Grant,
+    cdi_annotations,
+    grace_period_s,
+    grant_annotations,
+)
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.placement import Placement
 from scheduler.planning.pods import PendingPod, cpu_request, describe, version_of
@@ -101,13 +107,14 @@ class Binder:
         """Learn what became of an assumed reservation's Binding; an unanswered one is made void."""
         try:
             if self._unanswered.get(reservation.uid) is reservation:
-                return await self._voider.void(
+                outcome = await self._voider.void(
                     reservation.namespace,
                     reservation.name,
                     reservation.uid,
                     reservation.pod_version,
                     timeout_s=timeout_s,
                 )
+                return "void" if outcome == "gone" else outcome
             raw = await self._link.get_pod(
                 reservation.namespace, reservation.name, timeout_s=timeout_s
             )
@@ -116,10 +123,13 @@ class Binder:
                 "the outcome of a Binding is unknown", pod=reservation.name, error=str(error)
             )
             return "unknown"
-        if raw is not None and _is_bound(raw, reservation.uid):
+        if raw is None or raw["metadata"]["uid"] != reservation.uid:
+            self._state.pods.vanish_unconfirmed(reservation)
+        elif _is_bound(raw, reservation.uid):
             self._state.pods.adopt(raw, reservation)
             return "bound"
-        self._state.ledger.withdraw(reservation)
+        else:
+            self._state.ledger.withdraw(reservation)
         return "void"
 
     async def _bind(self, args: ExtenderBindingArgs, deadline_s: float) -> None:
@@ -237,6 +247,7 @@ class Binder:
             batch=grant.batch,
             function=state.documents.function_of(pod.function_pod),
             priority=pod.function_pod.priority,
+            grace_s=grace_period_s(pod.raw),
             assumed_at_s=state.monotonic(),
             pod_version=version_of(pod.raw),
         )

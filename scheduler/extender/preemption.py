@@ -154,7 +154,7 @@ class Preemptor:
         after the end of all gets none, once: kube-scheduler counts requests, and may need more.
         """
         fleet = self._state.ledger.fleet
-        reservations = {held.uid: held for held in self._state.ledger.on_node(earlier.node)}
+        reservations = self._evictable(earlier.node)
         remaining = [reservations[uid] for uid in earlier.victims if uid in reservations]
         unknown = [uid for uid in earlier.victims if uid in call.uids and uid not in reservations]
         gpu_row = fleet.gpu_row(earlier.node, earlier.gpu_uuid)
@@ -184,7 +184,7 @@ class Preemptor:
         known = None if row is None else fleet.nodes[row]
         if known is None:
             return None
-        reservations = {held.uid: held for held in self._state.ledger.on_node(node)}
+        reservations = self._evictable(node)
         proposed = [reservations[uid] for uid in call.uids if uid in reservations]
         unknown = [uid for uid in call.uids if uid not in reservations]
         choices = []
@@ -205,6 +205,12 @@ class Preemptor:
                 nomination = _nomination(pod, node, gpu.uuid, granted)
                 choices.append(self._choice(pod, nomination, proposed, extra, unknown))
         return min(choices, key=lambda choice: choice.loss, default=None)
+
+    def _evictable(self, node: str) -> dict[str, Reservation]:
+        """Return the reservations of a node's pods, by UID, without pods that have vanished."""
+        state = self._state
+        held_there = state.ledger.on_node(node)
+        return {held.uid: held for held in held_there if not state.pods.is_ending(held.uid)}
 
     def _by_importance(
         self, lower: list[Reservation], proposed: list[Reservation]

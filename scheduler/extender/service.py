@@ -129,7 +129,6 @@ class Service:
 
     async def _upkeep(self) -> None:
         """Settle lost Bindings, and report over-commits and configurations without a node."""
-        self.state.pods.expire()
         await self.binder.reconcile_lost_bindings()
         self._report_overcommits()
         await self._report_excess()

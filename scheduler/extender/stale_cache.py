@@ -11,6 +11,8 @@ on all nodes only from a cache that is at least as new as the request:
 - A pod that waits for its victims is tried again when the last of them has ended. If it is refused
   then, kube-scheduler ends its nomination, and later evicts others. So the victims that the cache
   still has are read. If one has ended, the cache is stale.
+- The share of a pod that vanished stays reserved for its grace period, and no event shows its end.
+  If the pod would fit without such shares, the answer is an error, too.
 - If an unchanged pod comes again, and no event since its last refusal could have freed capacity, an
   event that the extender has not received yet triggered the retry. If it does not arrive soon, the
   answer is an error instead of a refusal: after an error kube-scheduler retries by itself, after
@@ -80,6 +82,8 @@ class RefusalGuard:
             ):
                 await self._list_pods()
             decision = self._scheduler.schedule(pod, nodes)
+        if not decision.passing:
+            self._require_no_wait(pod, nodes, decision)
         refused_at = state.ledger.free_capacity_epoch, version
         if not decision.passing and self._refused_at.get(pod.uid) == refused_at:
             decision = await self._unexplained(pod, nodes, decision)
@@ -87,6 +91,17 @@ class RefusalGuard:
             self._refused_at[pod.uid] = state.ledger.free_capacity_epoch, version
             self._expire()
         return decision
+
+    def _require_no_wait(self, pod: PendingPod, nodes: list[str], decision: Decision) -> None:
+        """Raise a RefusedError if the pod fits once the containers of vanished pods have ended."""
+        with self._state.pods.without_ending() as has_ending:
+            later = self._scheduler.schedule(pod, nodes) if has_ending else decision
+        if later.passing:
+            reason = next(iter(decision.refusals.values())).reason
+            raise RefusedError(
+                "containers of pods that vanished, as after a deletion by force, may use the GPU "
+                f"for their grace period; retrying: {reason}"
+            )
 
     async def _unexplained(self, pod: PendingPod, nodes: list[str], decision: Decision) -> Decision:
         """Decide again on an unchanged pod although no event since could have freed capacity."""

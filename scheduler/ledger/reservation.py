@@ -11,6 +11,7 @@ class Reservation:
 
     Attributes:
         is_daemon: true if the pod belongs to its node, and not to a function.
+        grace_s: longest time that containers of the pod may outlive its object, in seconds.
         assumed_at_s: time of the assumption on a monotonic clock; None: seen bound in the cluster.
         pod_version: version of the pod in its Binding, or in which it was seen bound first; 0:
             unknown. While it is assumed and this is known, no Binding gives the pod what it
@@ -30,6 +31,7 @@ class Reservation:
     function: str = ""
     priority: int = 0
     is_daemon: bool = False
+    grace_s: float = 0.0
     assumed_at_s: float | None = None
     pod_version: int = field(default=0, compare=False)
     labels: Mapping[str, str] = field(default_factory=dict, compare=False)

@@ -30,7 +30,10 @@ _RFC_3339 = re.compile(
 _MEMORY = re.compile(r"0=(?P<mib>[1-9]\d{0,8})M", re.ASCII)
 SERVER_OWNERS = frozenset({"ReplicaSet", "StatefulSet", "FunctionServer"})
 DAEMON_OWNERS = frozenset({"DaemonSet", "Node"})  # the kubelet's static pods belong to the Node
-_GRACE_S = 30  # Kubernetes' default
+_GRACE_S = 30.0  # Kubernetes' default
+# Until the kubelet has seen a deletion, and for the two seconds that it gives a container whose
+# preStop hook has taken the whole grace period.
+_KUBELET_S = 5.0
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
@@ -260,21 +263,31 @@ def is_server(raw: Mapping[str, Any]) -> bool:
 def has_ended(raw: Mapping[str, Any]) -> bool:
     """Return true if the pod has a phase in which all its containers have ended.
 
-    A terminating pod has not ended: its processes may still use the GPU.
+    A terminating pod has not ended: its processes may still use the GPU. A kubelet writes the phase
+    when no container runs any more. The pod garbage collector writes Failed without asking it.
     """
-    return ((raw.get("status") or {}).get("phase")) in _TERMINAL
+    status = raw.get("status") or {}
+    if status.get("phase") not in _TERMINAL:
+        return False
+    return not any(map(is_running, status.get("containerStatuses") or ()))
 
 
-def run_time_after_deletion_s(raw: Mapping[str, Any]) -> float:
-    """Return how long the containers of a pod may run after its deletion, seconds.
+def is_running(container_status: Mapping[str, Any]) -> bool:
+    """Return true if the kubelet last reported that the container runs."""
+    return (container_status.get("state") or {}).get("running") is not None
 
-    ``raw`` is its last state. A kubelet ends the containers, writes so into the phase, and then
-    deletes the pod. A pod that is deleted by force is gone at once, before its kubelet begins.
+
+def grace_period_s(raw: Mapping[str, Any]) -> float:
+    """Return how long containers of a pod may outlive its object, seconds.
+
+    A kubelet whose pod vanishes ends the containers within the pod's grace period, or a longer one
+    of an earlier deletion. The grace of 0 s of a deletion by force is not for its containers.
     """
-    if has_ended(raw) or (raw.get("metadata") or {}).get("deletionTimestamp"):
-        return 0.0
-    grace_s = (raw.get("spec") or {}).get("terminationGracePeriodSeconds", _GRACE_S)
-    return float(grace_s) if isinstance(grace_s, int | float) and grace_s > 0 else 0.0
+    spec, metadata = raw.get("spec") or {}, raw.get("metadata") or {}
+    own_s = spec.get("terminationGracePeriodSeconds")
+    deletion_s = metadata.get("deletionGracePeriodSeconds")
+    graces_s = [s for s in (own_s, deletion_s) if isinstance(s, int | float)]
+    return max(0.0, *graces_s, _GRACE_S if own_s is None else 0.0) + _KUBELET_S
 
 
 def timestamp_s(text: object) -> float:

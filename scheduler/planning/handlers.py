@@ -6,6 +6,7 @@ An invalid object is logged and set aside; it never stops the stream and never h
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import structlog
@@ -16,10 +17,10 @@ from scheduler.model.node import Node, NodeError, node_from_json
 from scheduler.model.pod import (
     FunctionPod,
     PodError,
+    grace_period_s,
     grant_of,
     has_ended,
     is_daemon,
-    run_time_after_deletion_s,
 )
 from scheduler.model.pod_resources import requested_cpu_milli
 from scheduler.model.rejection import rejection_of
@@ -81,7 +82,12 @@ class NodeHandler:
 class PodHandler:
     """Pods: reservations of bound pods go to the ledger, timelines to the tracker.
 
+    The share of a GPU that a bound pod has is free once its kubelet reports the end of the
+    containers. A pod that vanishes without that keeps its share for its grace period (ADR 40).
+
     Attributes:
+        listed_s: time of the last list, on the monotonic clock. What happened before and is not in
+            the list is not known.
         version: the newest resourceVersion since the last list. The watch covers all pods, so it
             tells how current the cache is.
         pending: function pods that are not bound, and malformed ones, by UID.
@@ -97,17 +103,20 @@ class PodHandler:
         on_rejected: Callable[[], None],
         clock: Callable[[], float],
         monotonic: Callable[[], float],
+        grace_max_s: float,
     ) -> None:
         self._ledger = ledger
         self._tracker = tracker
+        self._grace_max_s = grace_max_s
         self._function_of = function_of
         self._on_rejected = on_rejected
         self._clock = clock
         self._monotonic = monotonic
         self.version = 0
+        self.listed_s = -inf
         self.pending: dict[str, PendingPod] = {}
         self.problems: dict[str, str] = {}
-        self._ending_s: dict[str, float] = {}  # when containers of deleted pods have ended, by UID
+        self._ending_s: dict[str, float] = {}  # when containers of vanished pods have ended, by UID
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Replace all pods by those of a list.
@@ -115,16 +124,15 @@ class PodHandler:
         Assumed reservations remain: their pod may be newer than the list.
         """
         self.version = 0  # a restored etcd counts from an older one
+        self.listed_s = self._monotonic()
         seen = set()
         for raw in items:
             seen.add(raw["metadata"]["uid"])
             with _set_aside("pod", raw):
                 self._observe(raw, live=False)
         confirmed = [held.uid for held in self._ledger.reservations() if held.confirmed]
-        for uid in (
-            {*confirmed, *self.pending, *self._tracker.uids()} - seen - self._ending_s.keys()
-        ):
-            self._forget(uid)
+        for uid in {*confirmed, *self.pending, *self._tracker.uids()} - seen:
+            self.vanish(uid)
         # A pod that was adopted and deleted before the watch showed it has no reservation left.
         for uid in [uid for uid in self.problems if self._ledger.reservation(uid) is None]:
             del self.problems[uid]
@@ -134,26 +142,58 @@ class PodHandler:
         self._observe(item, live=True)
 
     def delete(self, item: Mapping[str, Any]) -> None:
-        """Remove a pod. Its share is free now; after a deletion by force, when it has ended."""
+        """Remove a pod; ``item`` is its last state."""
         self.version = max(self.version, version_of(item))
         uid = item["metadata"]["uid"]
-        held = self._ledger.reservation(uid)
-        rest_s = run_time_after_deletion_s(item)
-        if held is None or held.gpu_uuid is None or not held.confirmed or not rest_s:
-            self._forget(uid)
-            return
-        self._ending_s[uid] = self._monotonic() + rest_s
+        if has_ended(item) or not (item.get("spec") or {}).get("nodeName"):
+            self._release(uid)
+        elif (held := self._ledger.reservation(uid)) is None or not held.confirmed:
+            self._account(describe(item), item)
+        self.vanish(uid)
+
+    def vanish(self, uid: str) -> None:
+        """Forget a pod that does not exist any more, and whose end nothing has shown.
+
+        Its share of a GPU stays reserved until its containers must have ended.
+        """
+        self.pending.pop(uid, None)
         self._tracker.remove(uid, self._clock())
+        held = self._ledger.reservation(uid)
+        if held is None or held.gpu_uuid is None or not self._grace_max_s:
+            self._release(uid)
+        elif uid not in self._ending_s:
+            self._ledger.confirm(held)
+            self._ending_s[uid] = self._monotonic() + min(held.grace_s, self._grace_max_s)
+
+    def vanish_unconfirmed(self, assumed: Reservation) -> None:
+        """Do so for a pod that may have been bound, unless the watch was faster."""
+        if self._ledger.reservation(assumed.uid) is assumed:
+            self.vanish(assumed.uid)
 
     def is_ending(self, uid: str) -> bool:
-        """Tell if a pod was deleted by force, and its containers may still run."""
+        """Return true if a pod has vanished and its containers may still run."""
         return uid in self._ending_s
 
     def expire(self) -> None:
-        """Release the shares of pods that were deleted by force and whose containers have ended."""
+        """Release the shares of pods that vanished and whose containers have ended."""
         now_s = self._monotonic()
         for uid in [uid for uid, end_s in self._ending_s.items() if end_s <= now_s]:
             self._release(uid)
+
+    @contextmanager
+    def without_ending(self) -> Iterator[bool]:
+        """Leave out the shares of pods that vanished, and yield if there are any.
+
+        The block must not await.
+        """
+        ending = [held for uid in self._ending_s if (held := self._ledger.reservation(uid))]
+        for held in ending:
+            self._ledger.fleet.release(held)
+        try:
+            yield bool(ending)
+        finally:
+            for held in ending:
+                self._ledger.fleet.reserve(held)
 
     def adopt(self, item: Mapping[str, Any], assumed: Reservation | None) -> None:
         """Reserve what a bound pod shows that was read outside the watch, for its Binding.
@@ -176,11 +216,6 @@ class PodHandler:
         known = self.pending.get(item["metadata"]["uid"])
         if known is not None and version_of(known.raw) < version_of(item):
             self._account(describe(item), item)
-
-    def _forget(self, uid: str) -> None:
-        self.pending.pop(uid, None)
-        self._release(uid)
-        self._tracker.remove(uid, self._clock())
 
     def _release(self, uid: str) -> None:
         self._ledger.release(uid)
@@ -205,6 +240,7 @@ class PodHandler:
             self._release(pod.uid)
         elif node:
             self.pending.pop(pod.uid, None)
+            self._ending_s.pop(pod.uid, None)
             self._ledger.confirm(self._reservation(pod, str(node)))
         else:
             self._release_outdated(pod)
@@ -245,6 +281,9 @@ class PodHandler:
             grant = None
         else:
             self.problems.pop(pod.uid, None)
+        # A later deletion, by force, does not shorten the grace period of an earlier one.
+        known = self._ledger.reservation(pod.uid)
+        grace_s = max(grace_period_s(pod.raw), 0.0 if known is None else known.grace_s)
         cpu_milli = requested_cpu_milli(pod.raw)
         if grant is not None and pod.function_pod is not None:
             # The planned vCPUs count where the container does not request them.
@@ -262,6 +301,7 @@ class PodHandler:
             function="" if pod.function_pod is None else self._function_of(pod.function_pod),
             priority=(pod.raw.get("spec") or {}).get("priority") or 0,
             is_daemon=grant is None and is_daemon(pod.raw),
+            grace_s=grace_s,
             pod_version=version_of(pod.raw),
             labels=(pod.raw.get("metadata") or {}).get("labels") or {},
         )

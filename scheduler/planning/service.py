@@ -111,6 +111,7 @@ class PlanningService:
     async def _upkeep(self) -> None:
         self.preparation.follow_fleet()
         self.state.tracker.expire(self.state.clock())
+        self.state.pods.expire()
 
 
 def prepare_kernels() -> None:

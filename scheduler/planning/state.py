@@ -78,6 +78,7 @@ class State:
             on_rejected=metrics.rejected_pods.inc,
             clock=clock,
             monotonic=monotonic,
+            grace_max_s=settings.deletion_grace_max_s,
         )
 
     def _workflow_changed(self, change: Change[Workflow]) -> None:

@@ -14,6 +14,11 @@ from tests.campaign.shrinking import shrink
 CHUNK = 25  # runs that a process does between two reports
 SHRUNK_MAX = 5  # failing seeds that are shrunk
 PROGRESS_S = 10.0
+KINDS = {  # of failures: attributes of a verdict, by their names in the last line
+    "overcommits": "overcommits",
+    "running_overcommits": "running_overcommits",
+    "lost": "problems",
+}
 
 
 def main() -> int:
@@ -34,9 +39,11 @@ def main() -> int:
     for verdict in sorted(progress.failed, key=lambda failed: failed.seed)[:SHRUNK_MAX]:
         print_shrunk(verdict.seed, options.active)
     print(f"{progress.bound:,} pods bound, {options.active} active, {progress.seconds:,.0f} s")
-    overcommits = sum(bool(verdict.overcommits) for verdict in progress.failed)
-    lost = sum(bool(verdict.problems) for verdict in progress.failed)
-    print(f"campaign: runs: {options.runs}  overcommits: {overcommits}  lost: {lost}")
+    counts = [f"runs: {options.runs}"]
+    for name, attribute in KINDS.items():
+        count = sum(bool(getattr(verdict, attribute)) for verdict in progress.failed)
+        counts.append(f"{name}: {count}")
+    print(f"campaign: {'  '.join(counts)}")
     return 1 if progress.failed else 0
 
 
@@ -60,8 +67,7 @@ class Progress:
         self.bound += verdict.bound
         if verdict.failed:
             self.failed.append(verdict)
-            first = next(iter((*verdict.overcommits, *verdict.problems)))
-            print(f"seed {verdict.seed} fails: {first}", file=sys.stderr)
+            print(f"seed {verdict.seed} fails: {verdict.failures[0]}", file=sys.stderr)
         if time.monotonic() - self._shown_s > PROGRESS_S:
             self._shown_s = time.monotonic()
             print(
@@ -93,14 +99,14 @@ def print_shrunk(seed: int, active: int) -> None:
 
     def fails(incidents: Sequence[Incident]) -> bool:
         verdict = run_incidents(seed, incidents, active=active)
-        return verdict.failed and bool(verdict.overcommits) == bool(first.overcommits)
+        return verdict.failed and verdict.kinds == first.kinds
 
     incidents = shrink(draw_incidents(seed), fails)
     verdict = run_incidents(seed, incidents, active=active)
     print(f"seed {seed}, {active} active: these incidents suffice:")
     for incident in incidents:
         print(f"  {incident}")
-    for problem in (*verdict.overcommits, *verdict.problems):
+    for problem in verdict.failures:
         print(f"  => {problem}")
     print(f"  again: make campaign RUNS=1 SEED={seed} ACTIVE={active}")
 

@@ -1,4 +1,4 @@
-"""The sums of all grants on each GPU, counted from the server's own objects."""
+"""The sums of all grants on each GPU: of the server's own objects, and of running containers."""
 
 from collections import defaultdict
 from typing import Any, NamedTuple
@@ -22,38 +22,31 @@ class Share(NamedTuple):
     memory_mib: int
 
 
-class GpuAudit:
-    """Shares by GPU of a node, after every change at the server.
+class GpuShares:
+    """Shares by GPU of a node.
 
     Attributes:
-        shares: of bound pods whose containers have not ended, by UID.
-        bound: UIDs of all pods that were ever bound.
+        shares: by UID of their pod.
         violations: one text for each change that put more on a GPU than it has.
     """
 
     def __init__(self, memory_mib: int) -> None:
         self.memory_mib = memory_mib - SERVER_CONTEXT_MIB
         self.shares: dict[str, Share] = {}
-        self.bound: set[str] = set()
         self.violations: list[str] = []
         self._on_gpu: defaultdict[tuple[str, str], dict[str, Share]] = defaultdict(dict)
 
-    def observe(self, path: str, change: ObjectChange) -> None:
-        """Take in a change of the server."""
-        if path != PODS:
+    def set(self, uid: str, share: Share | None) -> None:
+        """Set the share of a pod; None: it has none any more."""
+        if self.shares.get(uid) == share:
             return
-        old = (change.before or change.after)["metadata"]["uid"]
-        share = None if change.after is None else share_of(change.after)
-        if self.shares.get(old) == share:
-            return
-        if (removed := self.shares.pop(old, None)) is not None:
-            del self._on_gpu[removed.node, removed.gpu][old]
+        if (removed := self.shares.pop(uid, None)) is not None:
+            del self._on_gpu[removed.node, removed.gpu][uid]
         if share is None:
             return
-        self.bound.add(share.uid)
-        self.shares[share.uid] = share
+        self.shares[uid] = share
         on_gpu = self._on_gpu[share.node, share.gpu]
-        on_gpu[share.uid] = share
+        on_gpu[uid] = share
         percent, memory_mib = self.used(share.node, share.gpu)
         if percent > PERCENT_MAX or memory_mib > self.memory_mib:
             pods = ", ".join(f"{s.name} ({s.percent} %)" for s in on_gpu.values())
@@ -71,6 +64,27 @@ class GpuAudit:
         """Tell if a share fits on a GPU beside what is there."""
         used_percent, used_mib = self.used(node, gpu)
         return used_percent + percent <= PERCENT_MAX and used_mib + memory_mib <= self.memory_mib
+
+
+class GpuAudit(GpuShares):
+    """Shares of bound pods whose containers have not ended, after every change at the server.
+
+    Attributes:
+        bound: UIDs of all pods that were ever bound.
+    """
+
+    def __init__(self, memory_mib: int) -> None:
+        super().__init__(memory_mib)
+        self.bound: set[str] = set()
+
+    def observe(self, path: str, change: ObjectChange) -> None:
+        """Take in a change of the server."""
+        if path != PODS:
+            return
+        share = None if change.after is None else share_of(change.after)
+        if share is not None:
+            self.bound.add(share.uid)
+        self.set((change.before or change.after)["metadata"]["uid"], share)
 
 
 def share_of(pod: dict[str, Any]) -> Share | None:

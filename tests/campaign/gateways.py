@@ -17,6 +17,7 @@ from tests.campaign.gateway_documents import (
     function_server,
 )
 from tests.campaign.gateway_replica import LATENCY_S, GatewayReplica, wait_or_cancel
+from tests.campaign.kubelet import SimulatedKubelet
 from tests.campaign.model_servers import ModelServers, request_body, values_of
 from tests.campaign.simulated_server import SimulatedServer
 from workbench.cluster.api_requests import FUNCTION_SERVERS, PODS
@@ -49,8 +50,9 @@ class Gateways:
         requests: of the clients.
     """
 
-    def __init__(self, server: SimulatedServer) -> None:
+    def __init__(self, server: SimulatedServer, kubelet: SimulatedKubelet) -> None:
         self._server = server
+        self._kubelet = kubelet
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         create_documents(server.store)
@@ -139,9 +141,9 @@ class Gateways:
             case "is deleted":
                 self._server.delete_pod(name)
             case "is deleted by force":
-                self._server.store.delete(PODS, key)
+                self._server.delete_pod(name, grace_s=0)
             case "ends":
-                self._server.store.patch(PODS, key, {"status": {"phase": "Failed"}})
+                self._kubelet.finish(key, "Failed")
             case "is not ready":
                 change = {"conditions": [{"type": "Ready", "status": "False"}]}
                 self._server.store.patch(PODS, key, {"status": change})

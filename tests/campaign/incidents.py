@@ -24,7 +24,7 @@ _OF_ANY_CLIENT = {
     "request", "cut_watch", "silence_watch", "slow_watch", "expire_watch", "unreachable",
 }  # fmt: skip
 _TEXTS = {
-    "create": "pod {pod} is created: function {function}, priority {priority}",
+    "create": "pod {pod} is created: function {function}, priority {priority}, grace {grace_s} s",
     "relabel": "a label of pod {pod} changes",
     "finish": "the containers of pod {pod} end",
     "delete": "pod {pod} is deleted",
@@ -96,6 +96,8 @@ def _pods(random: Random, time_s: Callable[[], float]) -> Iterator[Incident]:
         function = random.choice(tuple(FUNCTIONS))
         created_s = round(time_s(), 3)
         details = {"pod": pod, "function": function, "priority": random.choice((0, 0, 0, 100))}
+        graces = Random(f"grace of {pod} at {created_s}")
+        details["grace_s"] = graces.choice((30, 30, 5, 0))
         yield Incident(created_s, "create", details)
         for _ in range(random.choice((0, 1, 1, 2))):
             kind = random.choice(("relabel", "finish", "delete", "force_delete", "recreate"))

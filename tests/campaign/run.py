@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -34,18 +34,30 @@ class Verdict:
     Attributes:
         seed: of the run.
         overcommits: each GPU that had more than it has, at the server.
+        running_overcommits: the same, by the containers that ran.
         problems: what was lost: waits without an end, wrong ledgers, metrics and errors.
         bound: number of pods that were bound.
     """
 
     seed: int
     overcommits: Sequence[str] = field(default_factory=tuple)
+    running_overcommits: Sequence[str] = field(default_factory=tuple)
     problems: Sequence[str] = field(default_factory=tuple)
     bound: int = 0
 
     @property
     def failed(self) -> bool:
-        return bool(self.overcommits or self.problems)
+        return bool(self.failures)
+
+    @property
+    def failures(self) -> Sequence[str]:
+        running = [f"containers: {violation}" for violation in self.running_overcommits]
+        return (*self.overcommits, *running, *self.problems)
+
+    @property
+    def kinds(self) -> tuple[bool, bool]:
+        """Tell which sums were exceeded."""
+        return bool(self.overcommits), bool(self.running_overcommits)
 
 
 def run_seed(seed: int, *, active: int = 1) -> Verdict:
@@ -59,7 +71,7 @@ def run_incidents(seed: int, incidents: Sequence[Incident], *, active: int = 1) 
         verdict = run_virtually(_run(seed, incidents, active))
     if not errors:
         return verdict
-    return Verdict(seed, verdict.overcommits, (*verdict.problems, *errors), verdict.bound)
+    return replace(verdict, problems=(*verdict.problems, *errors))
 
 
 async def _run(seed: int, incidents: Sequence[Incident], active: int) -> Verdict:
@@ -74,7 +86,13 @@ async def _run(seed: int, incidents: Sequence[Incident], active: int) -> Verdict
     while loop.time() < end_s and not is_settled(world):  # noqa: ASYNC110 - by time alone
         await asyncio.sleep(STEP_S)
     lost = tuple(problems(world))
-    return Verdict(seed, tuple(world.audit.violations), lost, len(world.audit.bound))
+    return Verdict(
+        seed,
+        tuple(world.audit.violations),
+        tuple(world.kubelet.running.violations),
+        lost,
+        len(world.audit.bound),
+    )
 
 
 @contextmanager

@@ -235,10 +235,11 @@ class SimulatedServer:
         except StatusError as error:
             raise ApiError(error.status, error.reason, str(error)) from None
 
-    def delete_pod(self, name: str) -> None:
-        """Delete a pod, with its grace period if it is on a node."""
+    def delete_pod(self, name: str, *, grace_s: int | None = None) -> None:
+        """Delete a pod, with its grace period if it is on a node; a grace of 0 s: by force."""
+        options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         with suppress(StatusError):
-            self.requests.object("DELETE", ApiTarget(PODS, "default", name), {})
+            self.requests.object("DELETE", ApiTarget(PODS, "default", name), options)
 
     def feeds_of(self, client: str, plural: str) -> Iterator[WatchFeed]:
         """Yield the open watches of a client on one resource."""

@@ -31,6 +31,7 @@ class World:
     Attributes:
         server: its API server.
         audit: the shares at the server.
+        kubelet: of all nodes, with the shares of the containers.
         replicas: of the extender, by name.
         schedulers: kube-schedulers beside them, by name.
         creator: of pods, through the webhook.
@@ -46,7 +47,7 @@ class World:
         self.server = SimulatedServer()
         self.audit = GpuAudit(GPU_MEMORY_MIB)
         self._gpus = {name: _gpus(name, count) for name, count in layout.items()}
-        self._kubelet = SimulatedKubelet(self.server)
+        self.kubelet = SimulatedKubelet(self.server, GPU_MEMORY_MIB)
         for name in layout:
             self._create_node(name)
         for function in FUNCTIONS:
@@ -55,7 +56,7 @@ class World:
         self.gateways: Gateways | None = None
         if has_gateways:
             self.server.admit = self.creator.admit
-            self.gateways = Gateways(self.server)
+            self.gateways = Gateways(self.server, self.kubelet)
         self.replicas = {name: Replica(self.server, name) for name in REPLICAS}
         self.schedulers = {
             name: SimulatedKubeScheduler(self.server, replica)
@@ -68,7 +69,7 @@ class World:
 
     def _observe(self, path: str, change: ObjectChange) -> None:
         self.audit.observe(path, change)
-        self._kubelet.observe(path, change)
+        self.kubelet.observe(path, change)
         for scheduler in self.schedulers.values():
             scheduler.observe(path, change)
         if self.gateways is not None:
@@ -119,26 +120,24 @@ class World:
     def _key(self, pod: str) -> Key:
         return NAMESPACE, pod
 
-    def _create(self, pod: str, function: str, priority: int) -> None:
-        self.creator.create(_pod(pod, function, priority))
+    def _create(self, pod: str, function: str, priority: int, grace_s: int = 30) -> None:
+        self.creator.create(_pod(pod, function, priority, grace_s))
 
     def _relabel(self, pod: str) -> None:
         change = {"metadata": {"labels": {"changed": f"at-{self._loop.time():.0f}"}}}
         self.server.store.patch(PODS, self._key(pod), change)
 
     def _finish(self, pod: str) -> None:
-        if self.server.store.get(PODS, self._key(pod))["spec"].get("nodeName"):
-            self.server.store.patch(PODS, self._key(pod), {"status": {"phase": "Succeeded"}})
+        self.kubelet.finish(self._key(pod))
 
     def _delete(self, pod: str) -> None:
         self.server.delete_pod(pod)
 
     def _force_delete(self, pod: str) -> None:
-        self.server.store.delete(PODS, self._key(pod))
+        self.server.delete_pod(pod, grace_s=0)
 
     def _recreate(self, pod: str, function: str, priority: int) -> None:
-        with suppress(StatusError):
-            self._force_delete(pod)
+        self._force_delete(pod)
         self._create(pod, function, priority)
 
     def _request(self, replica: str, **fault: Any) -> None:
@@ -294,7 +293,7 @@ def _profile(function: str) -> Raw:
     return {"metadata": {"name": function}, "spec": spec}
 
 
-def _pod(name: str, function: str, priority: int) -> Raw:
+def _pod(name: str, function: str, priority: int, grace_s: int) -> Raw:
     return {
         "metadata": {
             "name": name,
@@ -303,6 +302,7 @@ def _pod(name: str, function: str, priority: int) -> Raw:
         },
         "spec": {
             "priority": priority,
+            "terminationGracePeriodSeconds": grace_s,
             "containers": [{"name": "function", "resources": {}}],
         },
         "status": {"phase": "Pending"},

@@ -131,7 +131,7 @@ async def test_failed_read_is_repeated(server, api):
 
 
 async def test_deleted_pod(server, api):
-    """A deleted pod is refused: its UID excludes any other pod from the Binding."""
+    """The pod is gone, and may have been bound before: its kubelet may run its containers."""
 
     async def delete(request):
         server.remove(PODS, "a", "default")
@@ -142,11 +142,26 @@ async def test_deleted_pod(server, api):
 
     result = await bind_a(api)
 
-    assert result == BindResult(BindOutcome.REFUSED, "the pod does not exist any more")
+    assert result == BindResult(BindOutcome.UNKNOWN, "the pod does not exist any more")
+
+
+async def test_pod_is_deleted_before_a_second_post(server, api):
+    """The second post finds no pod; the first one may have bound it."""
+
+    async def delete(_request):
+        server.remove(PODS, "a", "default")
+
+    server.put(PODS, pod("a"))
+    server.fault("POST", PATH, cut)
+    server.fault("POST", PATH, delete)
+
+    result = await bind_a(api)
+
+    assert result == BindResult(BindOutcome.UNKNOWN, 'pods "a" not found')
 
 
 async def test_recreated_pod(server, api):
-    """Another pod of the same name ends the wait: the first can never be bound."""
+    """Another pod of the same name ends the wait; the first one may have been bound before."""
 
     async def recreate(request):
         server.remove(PODS, "a", "default")
@@ -158,7 +173,7 @@ async def test_recreated_pod(server, api):
 
     result = await bind_a(api)
 
-    assert result.outcome is BindOutcome.REFUSED
+    assert result.outcome is BindOutcome.UNKNOWN
     assert len(server.seen("POST", PATH)) == 1
 
 

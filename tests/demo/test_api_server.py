@@ -180,7 +180,10 @@ async def test_all_pages_of_a_list_show_one_version(store, api):
 
 
 async def test_a_forced_deletion_is_immediate_and_only_of_that_pod(store, api):
-    """Without a grace period nothing waits for the kubelet; a wrong UID deletes nothing."""
+    """Without a grace period nothing waits for the kubelet; a wrong UID deletes nothing.
+
+    As on the real server, the pod has a grace of 0 s first, and so in its last state.
+    """
     store.create(PODS, pod("a"))
     store.patch(PODS, KEY, {"spec": {"nodeName": "n1"}})
     path = "/api/v1/namespaces/default/pods/a"
@@ -188,3 +191,21 @@ async def test_a_forced_deletion_is_immediate_and_only_of_that_pod(store, api):
         await api.delete(path, {"preconditions": {"uid": "another"}, "gracePeriodSeconds": 0})
     await api.delete(path, {"gracePeriodSeconds": 0})
     assert store.list(PODS) == []
+    last = store.collection(PODS).history[-1].before["metadata"]
+    assert last["deletionTimestamp"]
+    assert last["deletionGracePeriodSeconds"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "phase", "grace_s"),
+    [({}, "Running", 30), ({"gracePeriodSeconds": 5}, "Running", 5), ({}, "Failed", 0)],
+)
+async def test_the_grace_of_a_deletion(store, api, options, phase, grace_s):
+    """The pod's own or that of the request; none where its containers have ended."""
+    store.create(PODS, pod("a"))
+    store.patch(PODS, KEY, {"spec": {"nodeName": "n1"}, "status": {"phase": phase}})
+    await api.delete("/api/v1/namespaces/default/pods/a", options)
+    change = store.collection(PODS).history[-1]
+    last = change.after or change.before
+    assert last["metadata"]["deletionGracePeriodSeconds"] == grace_s
+    assert (change.after is None) == (grace_s == 0)

@@ -9,7 +9,13 @@ import pytest
 
 from scheduler.model.names import LABEL_FUNCTION
 from scheduler.model.pod import Grant, grant_annotations
-from workbench.cluster.api_requests import FUNCTION_SERVERS, NODES, PODS
+from workbench.cluster.api_requests import (
+    FUNCTION_SERVERS,
+    NODES,
+    PODS,
+    ApiRequests,
+    ApiTarget,
+)
 from workbench.cluster.kube_scheduler import PlayedScheduler, is_unschedulable
 from workbench.cluster.kubelet import Kubelet, is_ready, start_s
 from workbench.cluster.model_player import ModelPlayer
@@ -57,12 +63,14 @@ class FakeModelPods:
 
     def __init__(self):
         self.pods = {}
+        self.stopped = asyncio.Event()
 
     async def start(self, pod):
         self.pods[pod.name] = pod
 
     async def stop(self, name):
         self.pods.pop(name, None)
+        self.stopped.set()
 
 
 def pod(name):
@@ -70,6 +78,22 @@ def pod(name):
         "metadata": {"name": name, "namespace": "n", "labels": {LABEL_FUNCTION: "f"}},
         "spec": {"schedulerName": "esg-scheduler"},
     }
+
+
+def kubelet_of(store, model_pods, *names):
+    """Create bound pods without a cold start; return their kubelet."""
+    store.create(
+        FUNCTION_SERVERS,
+        {"metadata": {"name": "f", "namespace": "n"}, "spec": {"function": "f", "port": 8000}},
+    )
+    for name in names:
+        created = pod(name)
+        created["spec"]["nodeName"] = "n1"
+        created["metadata"]["annotations"] = grant_annotations(GRANT)
+        store.create(PODS, created)
+    spec = PROFILE.spec.model_copy(update={"cold_start_ms": 0.0})
+    profiles = {"f": PROFILE.model_copy(update={"spec": spec})}
+    return Kubelet(store, profiles, model_pods, outputs=lambda _: ("x",), grace_s=0.0)
 
 
 @asynccontextmanager
@@ -107,20 +131,8 @@ async def test_pods_are_placed_while_there_is_room(store):
 
 async def test_a_pod_becomes_ready_at_an_address_of_its_own(store):
     """Its model server runs with the times of its share, and ends with it."""
-    store.create(
-        FUNCTION_SERVERS,
-        {"metadata": {"name": "f", "namespace": "n"}, "spec": {"function": "f", "port": 8000}},
-    )
     model_pods = FakeModelPods()
-    spec = PROFILE.spec.model_copy(update={"cold_start_ms": 0.0})
-    profiles = {"f": PROFILE.model_copy(update={"spec": spec})}
-    kubelet = Kubelet(store, profiles, model_pods, outputs=lambda _: ("x",), grace_s=0.0)
-    for name in ("a", "b"):
-        created = pod(name)
-        created["spec"]["nodeName"] = "n1"
-        created["metadata"]["annotations"] = grant_annotations(GRANT)
-        store.create(PODS, created)
-    async with running(kubelet):
+    async with running(kubelet_of(store, model_pods, "a", "b")):
         await until(store, lambda pods: all(is_ready(p) for p in pods))
         addresses = {p["status"]["podIP"] for p in store.list(PODS)}
         assert addresses == {"127.64.0.1", "127.64.0.2"}
@@ -130,6 +142,23 @@ async def test_a_pod_becomes_ready_at_an_address_of_its_own(store):
         store.patch(PODS, ("n", "a"), {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
         await until(store, lambda pods: len(pods) == 1)
     assert set(model_pods.pods) == {"n/b"}
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+async def test_a_container_ends_after_its_pod_is_deleted(store, is_forced):
+    """Its kubelet writes the end into the phase; the object of a forced deletion is gone before."""
+    model_pods = FakeModelPods()
+    async with running(kubelet_of(store, model_pods, "a")):
+        await until(store, lambda pods: is_ready(pods[0]))
+        options = {"gracePeriodSeconds": 0} if is_forced else {}
+        ApiRequests(store).object("DELETE", ApiTarget(PODS, "n", "a"), options)
+        assert model_pods.pods.keys() == {"n/a"}
+        assert len(store.list(PODS)) == (not is_forced)
+        async with asyncio.timeout(60):
+            await model_pods.stopped.wait()
+        await until(store, lambda pods: not pods)
+    phases = [c.before["status"]["phase"] for c in store.collection(PODS).history if not c.after]
+    assert phases == ["Running" if is_forced else "Failed"]
 
 
 async def test_a_pod_that_is_deleted_while_it_starts_never_serves(store):

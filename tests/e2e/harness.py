@@ -116,7 +116,12 @@ class Harness:
         Written before the mocked kubelet's `Running`, it would be lost.
         """
         wait_until(lambda: self.pod(name)["status"]["phase"] == "Running", what=f"{name} runs")
-        self.api.patch(f"{PODS}/{name}/status", {"status": status})
+        containers = [
+            {**container, "ready": False, "state": {"terminated": {"exitCode": 1}}}
+            for container in self.pod(name)["status"]["containerStatuses"]
+        ]
+        change = {"status": {**status, "containerStatuses": containers}}
+        self.api.patch(f"{PODS}/{name}/status", change)
 
     def pod(self, name: str) -> Json:
         return self.api.get(f"{PODS}/{name}")

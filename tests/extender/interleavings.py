@@ -38,7 +38,8 @@ from workbench.cluster.object_store import ObjectStore, Raw, StatusError
 Choose = Callable[[int], int]
 """Chooses one of so many steps."""
 STEPS_MAX = 60
-_SETTINGS = Settings()
+# A take-over lists by the reflector, as these processes have no watch; no pod vanishes here.
+_SETTINGS = Settings(deletion_grace_max_s=0)
 _METRICS = Metrics(_SETTINGS.prices)
 _PROFILE = to_manifest(profile("large", (60, 100)))
 _SETTLE_TURNS = 25  # of the event loop, until a process waits for an answer

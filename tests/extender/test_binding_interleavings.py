@@ -52,8 +52,9 @@ def bind_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def void_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def take_over(self: BindingVoider) -> None:
+    async def take_over(self: BindingVoider) -> float:
         await self._link.relist_pods()
+        return 0.0
 
     monkeypatch.setattr(BindingVoider, "take_over", take_over)
 

@@ -63,7 +63,7 @@ async def test_the_pod_ends_before_its_conflict_is_looked_into(binder: BindingHa
 
     async def late(_request: web.Request) -> web.Response:
         seen = web.json_response(binder.stored(pending))
-        binder.state.pods.delete(binder.stored(pending))
+        binder.state.pods.delete(binder.stored(pending) | {"status": {"phase": "Failed"}})
         return seen
 
     binder.server.fault("POST", "binding", binder.before(lambda: binder.others_bind(pending, "n2")))

@@ -1,7 +1,5 @@
 """Bindings without a known outcome: made void by a later call, or read after their time."""
 
-from typing import Any
-
 import pytest
 from aiohttp import web
 
@@ -10,6 +8,8 @@ from tests.cluster.api_server import refuse
 from tests.extender.bindings import TTL_S, BindingHarness
 from tests.extender.factories import pod
 from tests.extender.harness import Clock
+
+GRACE_S = 35.0
 
 
 async def test_a_late_binding_lands_before_it_is_made_void(binder: BindingHarness) -> None:
@@ -43,24 +43,72 @@ async def test_a_clock_that_is_set(
     assert binder.held(pending) == ("n1", "assumed")
 
 
-@pytest.mark.parametrize("end", ["gone", "made anew", "ended"])
-async def test_a_pod_that_is_no_more(binder: BindingHarness, monotonic: Clock, end: str) -> None:
-    """Its Binding was lost, and its end is read, not delivered: nothing stays reserved."""
+async def test_a_lost_binding_of_a_pod_that_has_ended(
+    binder: BindingHarness, monotonic: Clock
+) -> None:
+    """Its end is read, not delivered: nothing stays reserved."""
     pending = binder.create()
-    name = pending["metadata"]["name"]
     await binder.lose(pending, "n1")
-    if end == "ended":
-        binder.others_bind(pending, "n1")
-        ended = {**binder.stored(pending), "status": {"phase": "Succeeded"}}
-        binder.server.put(PODS, ended)
-    else:
-        binder.server.remove(PODS, name, "default")
-    if end == "made anew":
-        binder.server.put(PODS, pod("whole", name=name))
+    binder.others_bind(pending, "n1")
+    binder.server.put(PODS, {**binder.stored(pending), "status": {"phase": "Succeeded"}})
     monotonic.now_s += TTL_S + 1
     await binder.binder.reconcile_lost_bindings()
     assert binder.held(pending) is None
     assert binder.offered("whole") == ["n1", "n2"]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+@pytest.mark.parametrize("is_recreated", [False, True])
+async def test_a_binding_of_a_pod_that_is_gone(
+    binder: BindingHarness, monotonic: Clock, is_answered: bool, is_recreated: bool
+) -> None:
+    """A read shows that it is gone; it may have been bound, so its containers have their grace."""
+    pending = binder.create()
+    name = pending["metadata"]["name"]
+    if is_answered:
+        assert await binder.bind(pending, "n1") == ""
+    else:
+        await binder.lose(pending, "n1")
+    binder.server.remove(PODS, name, "default")
+    if is_recreated:
+        binder.server.put(PODS, pod("whole", name=name))
+    monotonic.now_s += TTL_S + 1
+    await binder.binder.reconcile_lost_bindings()
+    assert binder.held(pending) == ("n1", "confirmed")
+    assert binder.offered("whole") == ["n2"]
+    monotonic.now_s += GRACE_S
+    binder.state.pods.expire()
+    assert binder.held(pending) is None
+
+
+async def test_a_lost_binding_of_a_pod_that_was_deleted_unbound(binder: BindingHarness) -> None:
+    """The watch shows its last state: it was never bound, and its share is free."""
+    pending = binder.create()
+    await binder.lose(pending, "n1")
+    last = binder.stored(pending)
+    binder.server.remove(PODS, pending["metadata"]["name"], "default")
+    await binder.binder.reconcile_lost_bindings()
+    assert binder.held(pending) == ("n1", "confirmed")
+    binder.state.pods.delete(trim_pod(last))
+    assert binder.held(pending) is None
+
+
+async def test_the_watch_is_faster_than_the_read_of_a_pod_that_is_gone(
+    binder: BindingHarness,
+) -> None:
+    """Its reservation is the one that the watch has shown."""
+    pending = binder.create()
+    await binder.lose(pending, "n1")
+    name = pending["metadata"]["name"]
+
+    def vanish() -> None:
+        binder.others_bind(pending, "n2", observed=True)
+        binder.server.remove(PODS, name, "default")
+
+    binder.server.fault("PATCH", f"{name}/status", binder.before(vanish))
+    await binder.binder.reconcile_lost_bindings()
+    assert binder.held(pending) == ("n2", "confirmed")
+    assert not binder.state.pods.is_ending(pending["metadata"]["uid"])
 
 
 async def test_a_later_call_makes_the_lost_binding_void(binder: BindingHarness) -> None:
@@ -76,7 +124,7 @@ async def test_a_later_call_makes_the_lost_binding_void(binder: BindingHarness) 
 
 
 async def test_a_later_call_that_cannot_make_it_void(binder: BindingHarness) -> None:
-    """While the Binding may arrive nothing else is tried; a deleted pod needs nothing."""
+    """While the Binding may arrive nothing else is tried; a pod that is gone keeps its share."""
     pending = binder.create()
     await binder.lose(pending, "n1")
     name = pending["metadata"]["name"]
@@ -84,8 +132,8 @@ async def test_a_later_call_that_cannot_make_it_void(binder: BindingHarness) -> 
     assert "may still arrive" in await binder.bind(pending, "n2")
     assert binder.held(pending) == ("n1", "assumed")
     binder.server.remove(PODS, name, "default")
-    assert "not found" in await binder.bind(pending, "n2")
-    assert binder.held(pending) is None
+    assert "does not exist any more" in await binder.bind(pending, "n2")
+    assert binder.state.pods.is_ending(pending["metadata"]["uid"])
 
 
 async def test_a_binding_that_landed_unseen(binder: BindingHarness, monotonic: Clock) -> None:
@@ -149,32 +197,3 @@ async def test_a_changed_pod_ends_its_lost_binding(binder: BindingHarness) -> No
     binder.hears(pending)
     assert binder.held(pending) is None
     assert binder.offered("whole") == ["n1", "n2"]
-
-
-@pytest.mark.parametrize(
-    ("last", "grace_s"),
-    [
-        ({"spec": {}}, 30.0),
-        ({"spec": {"terminationGracePeriodSeconds": 5}}, 5.0),
-        ({"spec": {"terminationGracePeriodSeconds": 0}}, 0.0),
-        ({"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z"}}, 0.0),
-        ({"status": {"phase": "Failed"}}, 0.0),
-    ],
-    ids=["by force", "by force, short grace", "by force, no grace", "by its kubelet", "ended"],
-)
-async def test_a_deleted_pods_share_waits_for_its_containers(
-    binder: BindingHarness, monotonic: Clock, last: dict[str, Any], grace_s: float
-) -> None:
-    """A pod deleted by force is gone before its containers; a list without it changes nothing."""
-    pending = binder.create()
-    binder.others_bind(pending, "n1", observed=True)
-    state = binder.stored(pending)
-    binder.state.pods.delete(trim_pod({k: v | last.get(k, {}) for k, v in state.items()}))
-    binder.state.pods.replace(())
-    assert (binder.held(pending) is not None) == (grace_s > 0)
-    monotonic.now_s += max(0.0, grace_s - 0.1)
-    binder.state.pods.expire()
-    assert (binder.held(pending) is not None) == (grace_s > 0)
-    monotonic.now_s += 0.2
-    binder.state.pods.expire()
-    assert binder.held(pending) is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -25,10 +26,15 @@ class GuardHarness:
     def __init__(self):
         self.is_free = False
         self.victims = {}  # reservations in the cache
-        self.ending = set()  # of which were deleted by force
+        self.ending = set()  # of which have vanished
         self.server = {}  # pods there; an exception: it cannot be read
         self.state = SimpleNamespace(
-            pods=SimpleNamespace(version=0, pending={}, is_ending=self.ending.__contains__),
+            pods=SimpleNamespace(
+                version=0,
+                pending={},
+                is_ending=self.ending.__contains__,
+                without_ending=self.without_ending,
+            ),
             ledger=SimpleNamespace(free_capacity_epoch=0, reservation=self.victims.get),
             monotonic=time.monotonic,
         )
@@ -50,6 +56,13 @@ class GuardHarness:
         if not self.listed:
             await asyncio.Event().wait()
         self.watch_reports(**self.listed)
+
+    @contextmanager
+    def without_ending(self):
+        before = self.is_free
+        self.is_free = before or bool(self.ending)
+        yield bool(self.ending)
+        self.is_free = before
 
     def schedule(self, pod, nodes):
         return FREE if self.is_free else FULL
@@ -174,12 +187,16 @@ async def test_a_victim_that_is_not_known_to_have_ended_delays_nothing(harness, 
     assert await harness.check(7, nominated=True) == FULL
 
 
-async def test_a_victim_that_was_deleted_by_force_is_not_read(harness):
-    """The cache knows that the pod is gone; its share is free after the grace period."""
+@pytest.mark.parametrize("is_victim", [False, True])
+async def test_a_share_of_a_pod_that_vanished_is_waited_for(harness, is_victim):
+    """No event shows its end, so kube-scheduler must retry by itself; the pod is not read."""
     harness.watch_reports(7)
-    harness.preempt(GONE)
     harness.ending.add("v")
-    assert await harness.check(7, nominated=True) == FULL
+    if is_victim:
+        harness.preempt(ApiTimeoutError("never read", sent=True))
+    for _ in range(3):
+        with pytest.raises(RefusedError, match="grace period; retrying: full"):
+            await harness.check(7, nominated=is_victim)
 
 
 async def test_a_pod_without_a_version_is_answered_at_once(harness):

@@ -43,7 +43,8 @@ class Replicas:
 
     async def start(self) -> BindingHarness:
         """Start a process; its cache shows the API server as it is now."""
-        settings = Settings().model_copy(update={"api_timeout_s": 60.0})
+        # A take-over lists by the reflector, as these processes have no watch.
+        settings = Settings(deletion_grace_max_s=0).model_copy(update={"api_timeout_s": 60.0})
         state = State(settings, Metrics(settings.prices), clock=Clock(), monotonic=self.clock)
         state.nodes.replace([node("n1", 2), node("n2")])
         state.documents.workflows.replace(

@@ -8,7 +8,7 @@ import functools
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,13 @@ class Api:
         """Read the members of the list at `path`."""
         members: list[Json] = self.get(path, **query)["items"]
         return members
+
+    def watch(self, path: str, version: str, *, timeout_s: int = 30) -> Iterator[Json]:
+        """Yield the events of a list's objects after a version, until the time-out."""
+        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": timeout_s}
+        with self._http.stream("GET", path, params=query) as answer:
+            for line in answer.iter_lines():
+                yield json.loads(line)
 
     def exists(self, path: str) -> bool:
         """Return true if there is an object at `path`."""

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,36 @@ def test_a_deleted_pod_may_have_running_containers(api: Api) -> None:
     seen = api.get(f"{PODS}/slow")
     assert "deletionTimestamp" in seen["metadata"]
     assert "running" in seen["status"]["containerStatuses"][0]["state"]
+
+
+@pytest.mark.parametrize("start", ["0s", "1h"])
+def test_a_mocked_kubelet_writes_the_end_before_it_removes_the_pod(api: Api, start: str) -> None:
+    """Whether its containers have started or not, the last state of a deleted pod is Failed."""
+    pod = bound(api, "one", **{"mock-run": "forever", "mock-start": start})
+    wanted = "Running" if start == "0s" else "Pending"
+    wait_until(lambda: phase(api, "one") == wanted, what=wanted)
+    api.delete(f"{PODS}/one")
+    last = last_state(api, pod["metadata"]["resourceVersion"])
+    assert last["status"]["phase"] == "Failed"
+    assert not any("running" in c["state"] for c in last["status"].get("containerStatuses") or ())
+
+
+def test_a_deletion_by_force_asks_no_kubelet(api: Api) -> None:
+    """The API server writes a grace of 0 s, and removes the pod while its containers run."""
+    pod = bound(api, "one", **{"mock-run": "forever", "mock-stop": "1h"})
+    wait_until(lambda: phase(api, "one") == "Running", what="running")
+    api.delete(f"{PODS}/one", grace_s=0)
+    last = last_state(api, pod["metadata"]["resourceVersion"])
+    assert last["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert last["status"]["phase"] == "Running"
+    assert "running" in last["status"]["containerStatuses"][0]["state"]
+
+
+def last_state(api: Api, version: str) -> Json:
+    """Wait for the first deletion of a pod after a version; return the pod's last state."""
+    with closing(api.watch(PODS, version)) as events:
+        deleted: Json = next(e["object"] for e in events if e["type"] == "DELETED")
+    return deleted
 
 
 def test_the_scheduler_places_by_gpu_percent(cluster: ControlPlane, api: Api) -> None:

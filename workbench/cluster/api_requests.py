@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from scheduler.model.names import API_VERSION
+from scheduler.model.pod import has_ended
 from workbench.cluster.object_store import (
     Key,
     Matches,
@@ -37,6 +38,8 @@ KINDS = {
     FUNCTION_PROFILES: ("FunctionProfile", API_VERSION),
     FUNCTION_SERVERS: ("FunctionServer", API_VERSION),
 }
+
+_GRACE_S = 30  # Kubernetes' default
 
 
 class ApiTarget(NamedTuple):
@@ -154,18 +157,30 @@ class ApiRequests:
         return {"apiVersion": "v1", "kind": "Status", "status": "Success"}
 
     def _delete(self, path: str, key: Key, options: Raw) -> Raw:
-        """Remove an object; a pod on a node terminates until its kubelet removes it."""
+        """Remove an object; a pod on a node terminates until its kubelet removes it.
+
+        As on the real server, a pod that is removed at once gets a grace of 0 s first.
+        """
         item = self.store.get(path, key)
         uid = (options.get("preconditions") or {}).get("uid")
         if uid not in (None, item["metadata"]["uid"]):
             raise StatusError(409, "Conflict", f"Precondition failed: UID: {uid}")
-        is_running = path == PODS and (item.get("spec") or {}).get("nodeName")
-        if not is_running or options.get("gracePeriodSeconds") == 0:
+        spec = item.get("spec") or {}
+        if path != PODS or not spec.get("nodeName"):
             return self.store.delete(path, key)
-        if item["metadata"].get("deletionTimestamp"):
+        grace_s = options.get("gracePeriodSeconds")
+        if grace_s is None:
+            grace_s = spec.get("terminationGracePeriodSeconds", _GRACE_S)
+        if has_ended(item):
+            grace_s = 0
+        if grace_s and item["metadata"].get("deletionTimestamp"):
             return item
-        terminating = {"metadata": {"deletionTimestamp": self.store.timestamp()}}
-        return self.store.patch(path, key, terminating)
+        terminating = {
+            "deletionTimestamp": self.store.timestamp(grace_s),
+            "deletionGracePeriodSeconds": grace_s,
+        }
+        changed = self.store.patch(path, key, {"metadata": terminating})
+        return changed if grace_s else self.store.delete(path, key)
 
     # -- lists and watches ---------------------------------------------------------------------
 

@@ -59,14 +59,15 @@ class Kubelet:
         async with asyncio.TaskGroup() as group:
             with self._store.watching(PODS, since=0) as changes:
                 async for change in changes:
-                    if (pod := change.after) is None or not pod["spec"].get("nodeName"):
+                    pod = change.after or change.before
+                    if pod is None or not pod["spec"].get("nodeName"):
                         continue
                     metadata = pod["metadata"]
                     uid, key = metadata["uid"], (metadata["namespace"], metadata["name"])
-                    if metadata.get("deletionTimestamp"):
+                    if change.after is None or metadata.get("deletionTimestamp"):
                         if (start := self._starts.pop(uid, None)) is not None:
                             start.cancel()
-                            group.create_task(self._end(key))
+                            group.create_task(self._end(key, uid))
                     elif uid not in self._addresses:
                         self._addresses[uid] = str(self._next_address)
                         self._next_address += 1
@@ -101,10 +102,14 @@ class Kubelet:
         )
         return port
 
-    async def _end(self, key: Key) -> None:
+    async def _end(self, key: Key, uid: str) -> None:
+        """End the container, then the pod: one that was deleted by force is gone already."""
         await asyncio.sleep(self._grace_s)
         await self._model_pods.stop("/".join(key))
-        self._store.delete(PODS, key)
+        pod = self._store.collection(PODS).objects.get(key)
+        if pod is not None and pod["metadata"]["uid"] == uid:
+            self._store.patch(PODS, key, {"status": {"phase": "Failed"}})
+            self._store.delete(PODS, key)
 
     def _patch(self, key: Key, status: Raw) -> None:
         if key in self._store.collection(PODS).objects:

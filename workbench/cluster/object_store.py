@@ -229,9 +229,10 @@ class ObjectStore:
             collection.history.clear()
             collection.forgotten = self.version
 
-    def timestamp(self) -> str:
-        """Return the present time as Kubernetes writes it."""
-        return datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def timestamp(self, after_s: float = 0.0) -> str:
+        """Return the present time, or a later one, as Kubernetes writes it."""
+        moment = datetime.fromtimestamp(self._clock() + after_s, UTC)
+        return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _store(self, path: str, key: Key, item: Raw) -> Raw:
         objects = self._collections[path].objects
