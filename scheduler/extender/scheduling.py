@@ -1,11 +1,12 @@
 """Scheduling of one pod: plan it, try the candidates on nodes, return one `Decision`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from scheduler.extender.nominations import Nominations
+from scheduler.model.message_text import listed
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod
 from scheduler.placement.placement import Placement, place
@@ -148,6 +149,10 @@ class Scheduler:
         reasons = refusals(placement, nodes, plan.budget_ms)
         for name in reasons.keys() & problems.keys():
             reasons[name] = Refusal(problems[name], resolvable=False)
+        for gpu in self._state.ledger.shared_gpus():
+            if (refusal := reasons.get(gpu.node)) is not None:
+                note = f"GPU {gpu.index} is known as a GPU of {listed(list(gpu.others))}, too"
+                reasons[gpu.node] = replace(refusal, reason=f"{refusal.reason}; {note}")
         return reasons
 
     def _affinities(self, pod: FunctionPod) -> Affinities:

@@ -18,6 +18,8 @@ from scheduler.extender.preemption import Preemptor
 from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.extender.stale_cache import STALE_WAIT_S, RefusalGuard
 from scheduler.extender.wire import ExtenderBindingArgs, ExtenderPreemptionArgs, MetaVictims
+from scheduler.ledger.gpu_names import SharedGpu
+from scheduler.model.message_text import listed
 from scheduler.planning.pods import PendingPod, describe
 from scheduler.planning.service import UPKEEP_S, PlanningService
 from scheduler.server.background import background_tasks, repeat
@@ -55,6 +57,7 @@ class Service:
         )
         self.binder = Binder(self.state, self.scheduler, self.link, self.ownership, voider)
         self._reported_overcommits: set[tuple[str, str]] = set()  # nodes and UUIDs
+        self._reported_names: set[SharedGpu] = set()
 
     async def filter(self, raw: Mapping[str, Any], nodes: list[str]) -> Decision:
         """Decide on which of the nodes the pod may run.
@@ -131,6 +134,7 @@ class Service:
         """Settle lost Bindings, and report over-commits and configurations without a node."""
         await self.binder.reconcile_lost_bindings()
         self._report_overcommits()
+        self._report_shared_gpus()
         await self._report_excess()
 
     def _report_overcommits(self) -> None:
@@ -152,6 +156,23 @@ class Service:
             )
         self._reported_overcommits = set(overcommits)
 
+    def _report_shared_gpus(self) -> None:
+        """Report each GPU under several node names once: a log line, and an Event on each node."""
+        shared = set(self.state.ledger.shared_gpus())
+        for gpu in shared - self._reported_names:
+            message = (
+                f"nothing is placed on GPU {gpu.index} ({gpu.uuid}): it is known as a GPU of "
+                f"{listed(list(gpu.others))}, too; delete the Node that the machine no longer has"
+            )
+            log.error("GPU under several node names", node=gpu.node, problem=message)
+            self.link.record_event(
+                Reference.node(gpu.node),
+                type="Warning",
+                reason="GPUOfSeveralNodes",
+                message=message,
+            )
+        self._reported_names = shared
+
     async def _report_excess(self) -> None:
         """Report each Workflow's configurations that no node can hold: an Event on it."""
         if self.planning.not_ready_reason():
@@ -168,6 +189,7 @@ class Service:
         """Set the gauges that a scrape reads from the state."""
         self.metrics.ready.labels("extender").set(not self.planning.not_ready_reason())
         self.metrics.overcommitted.set(len(self.state.ledger.overcommitted()))
+        self.metrics.shared_gpus.set(len({gpu.uuid for gpu in self.state.ledger.shared_gpus()}))
         self.metrics.unreadable_grants.set(len(self.state.pods.problems))
         self.metrics.unusable_documents.set(self.state.documents.problem_count())
         self.metrics.claims_unwritten.set(self.link.unwritten_claims())

@@ -6,10 +6,11 @@ case, because it is the truth; an over-commit in the cluster is reported, never 
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scheduler.ledger.demand_mix import DemandCounter
+from scheduler.ledger.gpu_names import GpuNames, SharedGpu
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Node
 from scheduler.placement.fleet import Fleet
@@ -36,6 +37,10 @@ class Overcommit:
 class Ledger:
     """Reservations by pod UID, and the `Fleet` of free capacity.
 
+    A GPU whose UUID is known under two node names, as after a machine was renamed, would be given
+    away twice. So it counts as unhealthy until one name is left: no node publishes it under another
+    name, and no pod of such a node has a share of it.
+
     Attributes:
         fleet: nodes and GPUs with their free capacity; only the ledger writes it.
         limits: limits of what the pods of one GPU may reserve together.
@@ -50,26 +55,63 @@ class Ledger:
         self._reservations: dict[str, Reservation] = {}
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
         self._demand: DemandCounter | None = None
+        self._published: dict[str, Node] = {}  # by name, as the cluster shows it
+        self._names = GpuNames()
 
     # -- nodes ---------------------------------------------------------------------------------
 
     def set_node(self, node: Node) -> None:
         """Add or change a node; reservations on it stay."""
-        row = self.fleet.node_row.get(node.name)
-        if row is not None and self.fleet.nodes[row] == node:
+        previous = self._published.get(node.name)
+        if previous == node:
             return
-        self.free_capacity_epoch += 1
-        self.fleet.set_node(node)
-        for uid in self._by_node.get(node.name, ()):
-            self.fleet.reserve(self._reservations[uid])
-            self._count(self._reservations[uid])
+        self._published[node.name] = node
+        changed = self._change_names(node.name, previous, node)
+        self._apply({node.name, *changed})
         self.fleet.compact_if_sparse()
 
     def remove_node(self, name: str) -> None:
         """Remove a node; reservations on it stay until their pods end, in case it returns."""
+        previous = self._published.pop(name, None)
         self.fleet.remove_node(name)
         for uid in self._by_node.get(name, ()):
             self._count(self._reservations[uid])
+        self._apply(self._change_names(name, previous, None))
+
+    def _change_names(self, name: str, before: Node | None, after: Node | None) -> set[str]:
+        """Count the names of a node's GPUs; return the nodes of GPUs that became shared or alone.
+
+        The node itself is not among them.
+        """
+        before_uuids = {gpu.uuid for gpu in before.gpus} if before else set()
+        after_uuids = {gpu.uuid for gpu in after.gpus} if after else set()
+        changed: set[str] = set()
+        for uuid in before_uuids - after_uuids:
+            changed |= self._names.remove(uuid, name)
+        for uuid in after_uuids - before_uuids:
+            changed |= self._names.add(uuid, name)
+        return changed - {name}
+
+    def _apply(self, nodes: Iterable[str]) -> None:
+        """Write nodes to the fleet with what is reserved on them; unknown ones are left out."""
+        for name in nodes:
+            node = self._published.get(name)
+            if node is None:
+                continue
+            self.free_capacity_epoch += 1
+            self.fleet.set_node(self._without_shared(node))
+            for uid in self._by_node.get(name, ()):
+                self.fleet.reserve(self._reservations[uid])
+                self._count(self._reservations[uid])
+
+    def _without_shared(self, node: Node) -> Node:
+        if self._names.shared.isdisjoint(gpu.uuid for gpu in node.gpus):
+            return node
+        gpus = tuple(
+            gpu.model_copy(update={"healthy": gpu.healthy and gpu.uuid not in self._names.shared})
+            for gpu in node.gpus
+        )
+        return replace(node, gpus=gpus)
 
     def node_names(self) -> list[str]:
         """Return the names of all nodes."""
@@ -185,6 +227,17 @@ class Ledger:
             if overcommitted[gpu_row] and (gpu := fleet.gpus[gpu_row]) is not None
         ]
 
+    def shared_gpus(self) -> list[SharedGpu]:
+        """Return the GPUs that are known under several node names, for each node that has one."""
+        return [
+            SharedGpu(name, gpu.index, gpu.uuid, self._names.others(gpu.uuid, name))
+            for uuid in sorted(self._names.shared)
+            for name in self._names.of(uuid)
+            if (node := self._published.get(name)) is not None
+            for gpu in node.gpus
+            if gpu.uuid == uuid
+        ]
+
     def snapshot(self) -> list[dict[str, Any]]:
         """Return the nodes, their GPUs and the reservations as JSON."""
         return [self._node_json(node) for node in self.fleet.nodes if node is not None]
@@ -254,6 +307,8 @@ class Ledger:
         self.fleet.reserve(reservation)
         if self._demand is not None:
             self._count(reservation)
+        if reservation.gpu_uuid is not None:
+            self._apply(self._names.add(reservation.gpu_uuid, reservation.node))
 
     def _release(self, uid: str) -> Reservation | None:
         reservation = self._reservations.pop(uid, None)
@@ -265,6 +320,8 @@ class Ledger:
             self.fleet.release(reservation)
             if self._demand is not None:
                 self._demand.remove(uid)
+            if reservation.gpu_uuid is not None:
+                self._apply(self._names.remove(reservation.gpu_uuid, reservation.node))
         return reservation
 
     def _count(self, reservation: Reservation) -> None:

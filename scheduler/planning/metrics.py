@@ -72,6 +72,12 @@ class Metrics(WorkflowMetrics):
             "GPUs whose grants exceed their capacity; should be 0.",
             registry=registry,
         )
+        self.shared_gpus = Gauge(
+            "esg_gpu_names_conflicting",
+            "GPUs whose UUID is known under several node names, on which nothing is placed; should "
+            "be 0.",
+            registry=registry,
+        )
         self.unreadable_grants = Gauge(
             "esg_unreadable_grants",
             "Bound pods with an unreadable grant, whose share is not counted; should be 0.",

@@ -81,3 +81,24 @@ def test_gpu_of_one_uuid_on_two_nodes_is_reported_for_each(extender):
             extender.on_loop(extender.service._report_overcommits)
     assert {line["node"] for line in logged} == {"n1", "moved-to"}
     assert len(logged) == 2
+
+
+def test_gpu_of_two_nodes_gets_no_pod_and_says_why(extender):
+    """The refusal, an Event on each node and the gauge name the conflict, once each."""
+    service = extender.service
+    inventory = json.dumps([gpu(0, "n1")])
+    for name in ("n1", "renamed"):
+        extender.on_loop(service.state.nodes.upsert, node(name, inventory=inventory))
+    answer = extender.filter(pod("half"), "n1", "renamed")
+    assert not answer["NodeNames"]
+    refusals = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
+    assert "GPU 0 is known as a GPU of renamed, too" in refusals["n1"]
+    assert "GPU 0 is known as a GPU of n1, too" in refusals["renamed"]
+    with capture_logs() as logged:
+        for _ in range(2):
+            extender.on_loop(service._report_shared_gpus)
+    assert sorted(line["node"] for line in logged) == ["n1", "renamed"]
+    extender.on_loop(service.refresh_gauges)
+    assert service.metrics.shared_gpus._value.get() == 1
+    extender.on_loop(service.state.nodes.delete, node("n1"))
+    assert extender.filter(pod("half"), "renamed")["NodeNames"] == ["renamed"]
