@@ -72,7 +72,7 @@ class ClusterLink(Protocol):
         """
 
     async def list_pods(self) -> tuple[Iterable[Raw], int]:
-        """List all pods, trimmed, beside the watch; return them and the version of the list.
+        """List all pods, trimmed, next to the watch; return them and the version of the list.
 
         Raises:
             ClusterError: they cannot be listed.

@@ -149,9 +149,9 @@ class Scheduler:
         reasons = refusals(placement, nodes, plan.budget_ms)
         for name in reasons.keys() & problems.keys():
             reasons[name] = Refusal(problems[name], resolvable=False)
-        for gpu in self._state.ledger.shared_gpus():
+        for gpu in self._state.ledger.name_conflicts():
             if (refusal := reasons.get(gpu.node)) is not None:
-                note = f"GPU {gpu.index} is known as a GPU of {listed(list(gpu.others))}, too"
+                note = f"GPU {gpu.gpu_index} is known as a GPU of {listed(list(gpu.others))}, too"
                 reasons[gpu.node] = replace(refusal, reason=f"{refusal.reason}; {note}")
         return reasons
 

@@ -18,7 +18,7 @@ from scheduler.extender.preemption import Preemptor
 from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.extender.stale_cache import STALE_WAIT_S, RefusalGuard
 from scheduler.extender.wire import ExtenderBindingArgs, ExtenderPreemptionArgs, MetaVictims
-from scheduler.ledger.gpu_names import SharedGpu
+from scheduler.ledger.gpu_names import NameConflict
 from scheduler.model.message_text import listed
 from scheduler.planning.pods import PendingPod, describe
 from scheduler.planning.service import UPKEEP_S, PlanningService
@@ -57,7 +57,7 @@ class Service:
         )
         self.binder = Binder(self.state, self.scheduler, self.link, self.ownership, voider)
         self._reported_overcommits: set[tuple[str, str]] = set()  # nodes and UUIDs
-        self._reported_names: set[SharedGpu] = set()
+        self._reported_names: set[NameConflict] = set()
 
     async def filter(self, raw: Mapping[str, Any], nodes: list[str]) -> Decision:
         """Decide on which of the nodes the pod may run.
@@ -134,7 +134,7 @@ class Service:
         """Settle lost Bindings, and report over-commits and configurations without a node."""
         await self.binder.reconcile_lost_bindings()
         self._report_overcommits()
-        self._report_shared_gpus()
+        self._report_name_conflicts()
         await self._report_excess()
 
     def _report_overcommits(self) -> None:
@@ -156,12 +156,12 @@ class Service:
             )
         self._reported_overcommits = set(overcommits)
 
-    def _report_shared_gpus(self) -> None:
+    def _report_name_conflicts(self) -> None:
         """Report each GPU under several node names once: a log line, and an Event on each node."""
-        shared = set(self.state.ledger.shared_gpus())
+        shared = set(self.state.ledger.name_conflicts())
         for gpu in shared - self._reported_names:
             message = (
-                f"nothing is placed on GPU {gpu.index} ({gpu.uuid}): it is known as a GPU of "
+                f"nothing is placed on GPU {gpu.gpu_index} ({gpu.uuid}): it is known as a GPU of "
                 f"{listed(list(gpu.others))}, too; delete the Node that the machine no longer has"
             )
             log.error("GPU under several node names", node=gpu.node, problem=message)
@@ -189,7 +189,9 @@ class Service:
         """Set the gauges that a scrape reads from the state."""
         self.metrics.ready.labels("extender").set(not self.planning.not_ready_reason())
         self.metrics.overcommitted.set(len(self.state.ledger.overcommitted()))
-        self.metrics.shared_gpus.set(len({gpu.uuid for gpu in self.state.ledger.shared_gpus()}))
+        self.metrics.name_conflicts.set(
+            len({gpu.uuid for gpu in self.state.ledger.name_conflicts()})
+        )
         self.metrics.unreadable_grants.set(len(self.state.pods.problems))
         self.metrics.unusable_documents.set(self.state.documents.problem_count())
         self.metrics.claims_unwritten.set(self.link.unwritten_claims())

@@ -4,18 +4,18 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 
-class SharedGpu(NamedTuple):
+class NameConflict(NamedTuple):
     """A GPU that is known under several node names, so that nothing is placed on it.
 
     Attributes:
         node: name of a node that publishes it.
-        index: index of the GPU on that node.
+        gpu_index: index of the GPU on that node.
         uuid: UUID of the GPU.
         others: names of the other nodes that publish it, or whose pods have shares of it.
     """
 
     node: str
-    index: int
+    gpu_index: int
     uuid: str
     others: tuple[str, ...]
 

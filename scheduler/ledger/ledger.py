@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scheduler.ledger.demand_mix import DemandCounter
-from scheduler.ledger.gpu_names import GpuNames, SharedGpu
+from scheduler.ledger.gpu_names import GpuNames, NameConflict
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Node
 from scheduler.placement.fleet import Fleet
@@ -227,10 +227,10 @@ class Ledger:
             if overcommitted[gpu_row] and (gpu := fleet.gpus[gpu_row]) is not None
         ]
 
-    def shared_gpus(self) -> list[SharedGpu]:
+    def name_conflicts(self) -> list[NameConflict]:
         """Return the GPUs that are known under several node names, for each node that has one."""
         return [
-            SharedGpu(name, gpu.index, gpu.uuid, self._names.others(gpu.uuid, name))
+            NameConflict(name, gpu.index, gpu.uuid, self._names.others(gpu.uuid, name))
             for uuid in sorted(self._names.shared)
             for name in self._names.of(uuid)
             if (node := self._published.get(name)) is not None

@@ -72,7 +72,7 @@ class Metrics(WorkflowMetrics):
             "GPUs whose grants exceed their capacity; should be 0.",
             registry=registry,
         )
-        self.shared_gpus = Gauge(
+        self.name_conflicts = Gauge(
             "esg_gpu_names_conflicting",
             "GPUs whose UUID is known under several node names, on which nothing is placed; should "
             "be 0.",

@@ -96,9 +96,9 @@ def test_gpu_of_two_nodes_gets_no_pod_and_says_why(extender):
     assert "GPU 0 is known as a GPU of n1, too" in refusals["renamed"]
     with capture_logs() as logged:
         for _ in range(2):
-            extender.on_loop(service._report_shared_gpus)
+            extender.on_loop(service._report_name_conflicts)
     assert sorted(line["node"] for line in logged) == ["n1", "renamed"]
     extender.on_loop(service.refresh_gauges)
-    assert service.metrics.shared_gpus._value.get() == 1
+    assert service.metrics.name_conflicts._value.get() == 1
     extender.on_loop(service.state.nodes.delete, node("n1"))
     assert extender.filter(pod("half"), "renamed")["NodeNames"] == ["renamed"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.ledger.gpu_names import SharedGpu
+from scheduler.ledger.gpu_names import NameConflict
 from scheduler.ledger.ledger import DoesNotFitError, Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
@@ -48,9 +48,9 @@ def test_two_names_block_the_gpu_and_no_other(ledger: Ledger) -> None:
     assert not is_usable(ledger, "new")
     assert is_usable(ledger, "old", "GPU-1")
     assert is_usable(ledger, "new", "GPU-2")
-    assert ledger.shared_gpus() == [
-        SharedGpu("new", 0, UUID, ("old",)),
-        SharedGpu("old", 0, UUID, ("new",)),
+    assert ledger.name_conflicts() == [
+        NameConflict("new", 0, UUID, ("old",)),
+        NameConflict("old", 0, UUID, ("new",)),
     ]
 
 
@@ -66,7 +66,7 @@ def test_the_name_that_stays_gets_the_gpu_back(ledger: Ledger) -> None:
     assert not is_usable(ledger, "new")
     ledger.set_node(node("old"))
     assert is_usable(ledger, "new")
-    assert ledger.shared_gpus() == []
+    assert ledger.name_conflicts() == []
 
 
 def test_pods_under_the_former_name_keep_the_gpu(ledger: Ledger) -> None:
@@ -76,7 +76,7 @@ def test_pods_under_the_former_name_keep_the_gpu(ledger: Ledger) -> None:
     ledger.remove_node("old")
     ledger.set_node(node("new", UUID))
     assert not is_usable(ledger, "new")
-    assert ledger.shared_gpus() == [SharedGpu("new", 0, UUID, ("old",))]
+    assert ledger.name_conflicts() == [NameConflict("new", 0, UUID, ("old",))]
     ledger.release("pod")
     assert is_usable(ledger, "new")
 
@@ -89,7 +89,7 @@ def test_a_pod_of_another_name_that_appears_later_blocks_the_gpu(ledger: Ledger)
 
 
 def test_shares_on_a_blocked_gpu_still_count(ledger: Ledger) -> None:
-    """What the cluster shows is confirmed, and reported where it is more than the GPU has."""
+    """Pods that the cluster shows are confirmed, and reported where they exceed the GPU."""
     for name in ("old", "new"):
         ledger.set_node(node(name, UUID))
     ledger.confirm(share("a", "new"))

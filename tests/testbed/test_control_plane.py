@@ -122,7 +122,7 @@ def test_a_deleted_pod_may_have_running_containers(api: Api) -> None:
 
 @pytest.mark.parametrize("start", ["0s", "1h"])
 def test_a_mocked_kubelet_writes_the_end_before_it_removes_the_pod(api: Api, start: str) -> None:
-    """Whether its containers have started or not, the last state of a deleted pod is Failed."""
+    """The last state of a deleted pod is Failed, if its containers have started or not."""
     pod = bound(api, "one", **{"mock-run": "forever", "mock-start": start})
     wanted = "Running" if start == "0s" else "Pending"
     wait_until(lambda: phase(api, "one") == wanted, what=wanted)
