@@ -1,8 +1,10 @@
 """The page of ``esg simulate --out``: whole, true, safe, the same each time, and small."""
 
+import math
 import re
 import sys
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
@@ -149,7 +151,7 @@ def test_is_small():
 )
 @pytest.mark.slow
 def test_any_figures_can_be_drawn(cost, hits, latency, missed_ms):
-    """No cost and a high one, all SLOs met and none, short latencies and long waits."""
+    """Any cost, hit rate and wait: each figure has its marks, and they say their numbers."""
     policy = simulated(
         hits=(hits,),
         costs_dollars_per_thousand=(cost,),
@@ -158,7 +160,14 @@ def test_any_figures_can_be_drawn(cost, hits, latency, missed_ms):
         missed_ms=(missed_ms, 0.0, 0.0, missed_ms),
         misses=0 if missed_ms == 0 else 3,
     )
-    Page(simulated_page(Comparison(policies=(policy,))))
+    parsed = Page(simulated_page(Comparison(policies=(policy,))))
+    assert len(parsed.all_of("figcaption")) == FIGURES
+    assert all(map(math.isfinite, chain(*parsed.places)))
+    assert {
+        f"exact, strict-light: {100 * hits:.1f} % of 2,000 in SLO",
+        f"exact, strict-light: ${cost:.4f} paid per 1,000 requests",
+        f"exact, strict-light: waiting for room {missed_ms:,.1f} ms",
+    } <= set(parsed.all_of("title"))
 
 
 @pytest.mark.parametrize("library", ["matplotlib", "jinja2"])
