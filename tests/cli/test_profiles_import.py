@@ -10,9 +10,8 @@ import time
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from scheduler.cli import app
+from tests.command_line import esg
 from tests.require import needing
 from tests.testbed import REPOSITORY
 
@@ -43,18 +42,12 @@ LIKE_RAPP_OPTIONS = (
 )  # fmt: skip
 
 
-def esg(*arguments):
-    return CliRunner().invoke(app, list(arguments))
-
-
 def run_import(folder, text, *options, gpu_model=GPU):
     """Run the command on a CSV with that content; return the result and the output path."""
     csv, out = folder / "measured.csv", folder / "profiles.yaml"
     csv.write_bytes(text if isinstance(text, bytes) else text.encode())
     arguments = ["--gpu-model", gpu_model, "--out", str(out), *options]
-    done = esg("profiles", "import", str(csv), *arguments)
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done, out
+    return esg("profiles", "import", str(csv), *arguments), out
 
 
 def profiles(folder, text, *options):

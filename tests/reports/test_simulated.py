@@ -7,9 +7,10 @@ from dataclasses import replace
 from itertools import chain
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.reports.comparisons import FACTS, compared, simulated
 from tests.reports.parsed import Page
 from workbench.reports.renderer import MissingReportLibraryError
@@ -142,7 +143,7 @@ def test_is_small():
     assert len(simulated_page(Comparison(policies=many)).encode()) < 1_500_000
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(
     cost=st.floats(0.0, 1e6),
     hits=st.floats(0.0, 1.0),

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import matplotlib as mpl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.plan import Plan
+from tests.examples import examples
 from tests.reports.parsed import Page
 from tests.reports.stages import CURVES, FACTS, GPU, curves, in_groups, of_stages, planned_stage
 from workbench.reports.planned import Curve
@@ -95,7 +96,7 @@ def test_is_small():
     assert len(stage_page(of_stages(32), lines, FACTS).encode()) < 300_000
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(st.floats(1e-4, 1e5), st.floats(-3.0, 3.0))
 @pytest.mark.slow
 def test_any_scale_can_be_drawn(scale, slack_factor):

@@ -3,10 +3,11 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.document_reader import DocumentError
+from tests.examples import examples
 from tests.require import needing
 from tests.simulation.workloads.arriving import WORKFLOWS, collected, is_open
 from tests.testbed import REPOSITORY
@@ -97,7 +98,7 @@ def test_a_file_that_is_not_there(tmp_path):
             Azure(file=path).mean_rate_rps(WORKFLOWS)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.binary(max_size=60) | st.text(' ,"\r\n0123fx', max_size=60).map(str.encode))
 def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
     """No file ends in anything but arrivals or a message."""
