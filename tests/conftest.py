@@ -7,6 +7,7 @@ import pytest
 import structlog.testing
 from hypothesis import HealthCheck, settings
 
+from tests.data_of_others import check_data
 from tests.examples import USUAL
 
 E2E_TIMEOUT_S = 1800
@@ -23,6 +24,11 @@ settings.register_profile("quick", parent=settings(), max_examples=USUAL // 10) 
 
 
 gc.disable()  # until all modules are imported: they are many objects without garbage
+
+
+def pytest_configure():
+    """Report a wrong setting once instead of in each test that needs it."""
+    check_data()
 
 
 def pytest_collection_finish():

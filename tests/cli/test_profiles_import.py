@@ -12,11 +12,10 @@ import pytest
 import yaml
 
 from tests.command_line import esg
-from tests.require import needing
-from tests.testbed import REPOSITORY
+from tests.data_of_others import DATA, needs_data
 
 GPU = "Tesla V100-SXM2-16GB"
-RAPP = REPOSITORY.parent / "shared" / "data" / "profiles" / "rapp-v100-mps.csv"
+RAPP = DATA / "profiles" / "rapp-v100-mps.csv"
 """Measurements of others (KontonGu/RaPP), which are not in this repository."""
 
 HEADER = "function,batch,cpu,gpu_percent,latency_ms,p95_ms,memory_mib\n"
@@ -298,7 +297,7 @@ def test_any_names_of_files_and_gpus(tmp_path, name):
     assert esg("check", str(out)).exit_code == 0
 
 
-@needing(RAPP.exists(), f"the measurements {RAPP.name} are not next to the repository")
+@needs_data
 def test_a_large_file_of_others(tmp_path):
     """5,500 of its 55,000 rows: imported in linear time, valid, and used for a plan."""
     read_began_s = time.process_time()

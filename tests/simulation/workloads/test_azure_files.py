@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.document_reader import DocumentError
+from tests.data_of_others import DATA, needs_data
 from tests.examples import examples
-from tests.require import needing
 from tests.simulation.workloads.arriving import WORKFLOWS, collected, is_open
-from tests.testbed import REPOSITORY
 from workbench.simulation.workloads.azure import Azure, AzureTrace
 
-SAMPLE = REPOSITORY.parent / "shared/data/traces/azure-2019-100/invocations.csv"
+SAMPLE = DATA / "traces" / "azure-2019-100" / "invocations.csv"
 """100 functions of the Azure Functions 2019 data set, which are not in this repository."""
 
 HEADER = "HashOwner,HashApp,HashFunction,Trigger,1,2"
@@ -30,7 +29,7 @@ def message_of(file, content):
     return message.removeprefix(f"{file}: ")
 
 
-@needing(SAMPLE.exists(), "the sample is not beside the repository")
+@needs_data
 def test_a_sample_of_the_data_set():
     """The trace keeps its own number of requests."""
     trace = AzureTrace.open_file(SAMPLE)

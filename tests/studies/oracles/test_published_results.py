@@ -8,7 +8,7 @@ import pytest
 from studies import oracles
 from studies.oracles.catalogue import ORACLES
 from studies.oracles.pollux import different_jobs
-from tests.studies.training.data import DATA, needs_data
+from tests.data_of_others import DATA, needs_data
 
 
 @needs_data

@@ -11,13 +11,12 @@ from studies.packing.fgd import FgdWorkload
 from studies.packing.filling import CpuPods, fill
 from studies.packing.rules import RULES, KubeScheduler, RuleName
 from studies.packing.trace import read_machines, read_pods
+from tests.data_of_others import DATA, needs_data
 from tests.examples import examples
-from tests.require import needing
 from tests.studies.packing import traces
 from tests.studies.packing.traces import machine, pod
-from tests.testbed import REPOSITORY
 
-OPENB = REPOSITORY.parent / "shared" / "data" / "traces" / "openb"
+OPENB = DATA / "traces" / "openb"
 """Alibaba's trace (hkust-adsl/kubernetes-scheduler-simulator), which is not in this repository."""
 
 
@@ -199,7 +198,7 @@ def test_kube_scheduler_spreads():
 
 
 @pytest.mark.slow
-@needing(OPENB.exists(), "the openb trace is not beside the repository")
+@needs_data
 def test_the_whole_openb_trace():
     """Ours grants more than chance, and more than its own default, to the pods as they came."""
     pods = read_pods(OPENB / "openb_pod_list_default.csv")
