@@ -181,7 +181,8 @@ def prepare() -> None:
     """Run every kernel once, so that the first request finds them compiled and in memory.
 
     Their signatures are explicit, so they are compiled, or loaded from Numba's cache, when their
-    modules are imported. This plans two stages of a small workflow that need all of policy exact.
+    modules are imported. This plans two stages of a small workflow that need all of policy exact,
+    and one by policy esg.
     """
     gpu = {
         "model": "none",
@@ -191,17 +192,20 @@ def prepare() -> None:
         ],
     }
     profile = {"metadata": {"name": "f"}, "spec": {"gpus": [gpu]}}
-    # e and f after c, in parallel and then g: one module; a, b, c, d: the shape of an N.
-    after = {"s": "", "a": "s", "b": "s", "c": "ab", "d": "b", "e": "c", "f": "c", "g": "ef"}
+    # e and f after c, in parallel and then g: one module; a, b, c, d: the shape of an N; d, h: a
+    # chain, and a group of policy esg.
+    after = {
+        "s": "", "a": "s", "b": "s", "c": "ab", "d": "b", "e": "c", "f": "c", "g": "ef", "h": "d",
+    }  # fmt: skip
     stages = [{"name": n, "function": "f", "after": list(before)} for n, before in after.items()]
     spec = {"slo": {"latencyMs": 60_000}, "stages": stages}
     workflow = {"metadata": {"name": "w", "namespace": "default"}, "spec": spec}
     catalogue = Catalogue.of(
         [FunctionProfile.model_validate(profile), Workflow.model_validate(workflow)]
     )
-    planner = Planner(catalogue)
-    planner.plan(PlanRequest(namespace="default", workflow="w", stage="s"))
-    planner.plan(PlanRequest(namespace="default", workflow="w", stage="c"))
+    exact, esg = Planner(catalogue), Planner(catalogue, Rules(policy="esg"))
+    for planner, stage in ((exact, "s"), (exact, "c"), (esg, "d")):
+        planner.plan(PlanRequest(namespace="default", workflow="w", stage=stage))
 
 
 def _search(

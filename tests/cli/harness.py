@@ -2,10 +2,8 @@
 
 import json
 
-from typer.testing import CliRunner
-
-from scheduler.cli import app
 from scheduler.model.documents import to_manifest
+from tests.command_line import esg
 from tests.testbed import REPOSITORY
 from workbench.commands.simulate.scenario import read_scenario
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
@@ -15,8 +13,7 @@ GUIDE = REPOSITORY / "docs" / "simulator.md"
 
 
 def simulate(*arguments, quick=True):
-    words = [*arguments, *(QUICK if quick else ())]
-    return CliRunner().invoke(app, ["simulate", *map(str, words)])
+    return esg("simulate", *arguments, *(QUICK if quick else ()))
 
 
 def answer(*arguments, quick=True):

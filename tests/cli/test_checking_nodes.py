@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from scheduler.cli import app
 from scheduler.model.documents import to_manifest
+from tests.command_line import esg
 from tests.extender.factories import MODEL, bare_node, node, workflow
 from tests.extender.test_fleet_capacity import function
 
@@ -14,7 +13,7 @@ from tests.extender.test_fleet_capacity import function
 def check(folder, documents, nodes):
     """Check the documents for these nodes, as kubectl prints them."""
     documents_file, nodes_file = files(folder, documents, nodes)
-    return CliRunner().invoke(app, ["check", documents_file, "--nodes", nodes_file])
+    return esg("check", documents_file, "--nodes", nodes_file)
 
 
 def files(folder, documents, nodes):
@@ -101,7 +100,7 @@ def test_a_plan_for_these_nodes(tmp_path, options, vcpus):
     documents = [function("f", *rows), workflow("w", 500, "f")]
     documents_file, nodes_file = files(tmp_path, documents, [node("n1"), node("n2", cpu="8")])
     arguments = ["plan", "--profiles", documents_file, "--workflow", "w", "--nodes", nodes_file]
-    result = CliRunner().invoke(app, [*arguments, *options, "--json"])
+    result = esg(*arguments, *options, "--json")
     if vcpus is None:
         assert result.exit_code == 1
         assert "and the cluster has no GPU" in result.output

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from scheduler.cli import app
 from scheduler.cluster.crds import crds_yaml
+from tests.command_line import esg
 from tests.extender.sample_cluster import unserved_kubeconfig
 from workbench.commands.reference import reference_pages
 from workbench.profiles.generated import sample_documents
@@ -18,10 +17,6 @@ from workbench.profiles.generated import sample_documents
 REPOSITORY = Path(__file__).parents[2]
 SAMPLES = str(REPOSITORY / "deploy" / "samples")
 ESG = str(Path(sys.executable).with_name("esg"))
-
-
-def esg(*arguments: str):
-    return CliRunner().invoke(app, list(arguments))
 
 
 def plan(*arguments: str) -> dict:

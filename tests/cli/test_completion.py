@@ -3,12 +3,13 @@
 from dataclasses import replace
 from math import isclose
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Completion, Prices
 from scheduler.search.planner import Planner, PlanRequest, Rules
+from tests.examples import examples
 from tests.search.factories import (
     CHAIN,
     FORKS,
@@ -22,7 +23,7 @@ from workbench.commands.plan.completion import complete
 from workbench.profiles.builders import profile
 
 RELATIVE = 1e-9
-quick = settings(max_examples=80, deadline=None)
+quick = examples(80)
 
 
 def _assert_real(known: Catalogue, request: PlanRequest, completion: Completion) -> None:

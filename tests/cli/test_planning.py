@@ -6,10 +6,9 @@ import sys
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from scheduler.cli import app
 from scheduler.model.documents import to_manifest
+from tests.command_line import esg
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
 
 CHAIN = ("--workflow", "background-elimination")
@@ -50,7 +49,7 @@ def write(folder, documents):
 
 
 def esg_plan(*arguments, profiles="."):
-    return CliRunner().invoke(app, ["plan", "--profiles", str(profiles), *map(str, arguments)])
+    return esg("plan", "--profiles", profiles, *arguments)
 
 
 def answer(*arguments):

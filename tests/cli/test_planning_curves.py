@@ -4,16 +4,17 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.search.planner import Planner, PlanRequest, Rules
+from tests.examples import examples
 from tests.search.factories import N_SHAPE, catalogue, catalogues
 from workbench.commands.plan.curves import curves
 
 RELATIVE = 1e-9
-quick = settings(max_examples=25, deadline=None)
+quick = examples(25)
 # One microsecond in an hour lowers the cost: both ends of the curve are almost at one time.
 NEARLY_ONE_TIME = catalogue(
     ((), (0,)), [[(1, 1, 10, 3_600_000.0)], [(1, 1, 20, 1.0), (1, 1, 10, 1.001)]]

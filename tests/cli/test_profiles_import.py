@@ -10,14 +10,12 @@ import time
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from scheduler.cli import app
-from tests.require import needing
-from tests.testbed import REPOSITORY
+from tests.command_line import esg
+from tests.data_of_others import DATA, needs_data
 
 GPU = "Tesla V100-SXM2-16GB"
-RAPP = REPOSITORY.parent / "shared" / "data" / "profiles" / "rapp-v100-mps.csv"
+RAPP = DATA / "profiles" / "rapp-v100-mps.csv"
 """Measurements of others (KontonGu/RaPP), which are not in this repository."""
 
 HEADER = "function,batch,cpu,gpu_percent,latency_ms,p95_ms,memory_mib\n"
@@ -43,18 +41,12 @@ LIKE_RAPP_OPTIONS = (
 )  # fmt: skip
 
 
-def esg(*arguments):
-    return CliRunner().invoke(app, list(arguments))
-
-
 def run_import(folder, text, *options, gpu_model=GPU):
     """Run the command on a CSV with that content; return the result and the output path."""
     csv, out = folder / "measured.csv", folder / "profiles.yaml"
     csv.write_bytes(text if isinstance(text, bytes) else text.encode())
     arguments = ["--gpu-model", gpu_model, "--out", str(out), *options]
-    done = esg("profiles", "import", str(csv), *arguments)
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done, out
+    return esg("profiles", "import", str(csv), *arguments), out
 
 
 def profiles(folder, text, *options):
@@ -305,7 +297,7 @@ def test_any_names_of_files_and_gpus(tmp_path, name):
     assert esg("check", str(out)).exit_code == 0
 
 
-@needing(RAPP.exists(), f"the measurements {RAPP.name} are not next to the repository")
+@needs_data
 def test_a_large_file_of_others(tmp_path):
     """5,500 of its 55,000 rows: imported in linear time, valid, and used for a plan."""
     read_began_s = time.process_time()

@@ -5,11 +5,10 @@ import re
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from scheduler.cli import app
 from scheduler.model.documents import to_manifest
 from tests.cli.harness import answer, folder_of, one, refusal, simulate
+from tests.command_line import esg
 from tests.extender import factories
 from tests.testbed import REPOSITORY
 from workbench.commands.simulate.scenario import cluster_of, read_scenario
@@ -275,4 +274,4 @@ def test_a_name_that_is_there_twice_is_refused(tmp_path):
     message = "Workflow default/image-classification: metadata.name: is in "
     assert message in refusal("--profiles", folder)
     command = ["plan", "--profiles", str(folder), "--workflow", "image-classification"]
-    assert message in CliRunner().invoke(app, command).stderr
+    assert message in esg(*command).stderr

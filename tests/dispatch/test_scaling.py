@@ -5,7 +5,7 @@ from itertools import pairwise
 from math import ceil, inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.dispatch.pods import Pod, PodState, Share
@@ -20,6 +20,7 @@ from scheduler.dispatch.scaling.sizing import (
 )
 from scheduler.model.plan import Prices
 from tests.dispatch.harness import SPACE, Owner
+from tests.examples import examples
 from workbench.profiles.builders import GPU, profile, workflow
 
 ROWS = [
@@ -49,7 +50,7 @@ def path_ms(document, chosen):
     limits_ms=st.lists(st.floats(100.0, 900.0), min_size=2, max_size=2),
     rate=st.floats(0.001, 0.2),
 )
-@settings(max_examples=50)
+@examples(50)
 def test_sizes_keep_every_workflow_in_time_if_any_do(limits_ms, rate):
     """Only a workflow that is too slow at the fastest sizes is late; no size can be cheaper."""
     shapes = [[[], [0], [0], [1, 2]], [[], [0]]]

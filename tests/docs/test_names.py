@@ -17,7 +17,7 @@ DOCUMENTS = [
     if path.name != "CHANGELOG.md"  # it also contains former names
 ]
 CONTAINER_VARIABLES = {"ESG_BATCH", "ESG_GPU"}
-TEST_VARIABLES = {"ESG_KIND_IMAGE", "ESG_TEST_KUBERNETES", "ESG_TEST_DATA", "ESG_TEST_KUBECONFIG"}
+TEST_VARIABLES = {"ESG_KIND_IMAGE", "ESG_TEST_KUBERNETES", "ESG_DATA", "ESG_TEST_KUBECONFIG"}
 
 
 def unknown(pattern: str, known: set[str]) -> dict[str, set[str]]:

@@ -5,10 +5,11 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from scheduler.gateway.http.front import RequestRules
+from tests.examples import examples
 from tests.gateway.harness import connection, gateway, read_answer, request_bytes
 from tests.gateway.messages import HEADER, INFER, error_of, infer_body, rows_of
 
@@ -164,11 +165,7 @@ async def test_any_bytes_stop_nothing_and_cost_nothing():
                 writer.write_eof()
                 return await reader.read()
 
-        @settings(
-            max_examples=settings().max_examples * 3,
-            deadline=None,
-            suppress_health_check=[HealthCheck.function_scoped_fixture],
-        )
+        @examples(300, suppress_health_check=[HealthCheck.function_scoped_fixture])
         @given(st.lists(PIECES, max_size=8))
         def check(pieces):
             received = asyncio.run_coroutine_threadsafe(send(pieces), loop).result(30)

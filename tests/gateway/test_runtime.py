@@ -5,13 +5,14 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.serving import batch_runner
 from scheduler.oip.errors import MessageError
+from tests.examples import examples
 from tests.gateway.harness import eventually
 from tests.gateway.ready_pods import MODEL
 from tests.gateway.runtime_bed import bed, expected, rows
@@ -35,7 +36,7 @@ def orders(draw):
     }
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(after=orders(), counts=st.lists(st.integers(1, 20), min_size=1, max_size=8))
 def test_each_call_gets_its_own_rows(after, counts):
     """Answers equal those of the stages computed one by one, for any order and number of rows."""

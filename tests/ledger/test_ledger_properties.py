@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
@@ -11,6 +10,7 @@ from scheduler.ledger.ledger import DoesNotFitError, Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.placement.options import Limits
+from tests.examples import examples
 
 LIMITS = Limits(percent_max=100, server_context_mib=1_000, clients_max=3)
 NODES = ("a", "b", "c")
@@ -206,4 +206,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLedger.settings = examples(60, stateful_step_count=40)

@@ -2,12 +2,13 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
+from tests.examples import examples
 
 MODELS = ("A100", "T4")
 
@@ -68,7 +69,7 @@ def expected(ledger: Ledger, model: str) -> Counter:
     return counts
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(steps=steps)
 def test_mix_counts_reservations_on_existing_gpus(steps):
     """After any order of changes, before the first call of mix and after."""

@@ -4,9 +4,8 @@
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from scheduler.cli import app
+from tests.command_line import esg
 from tests.raw_documents import POINT, PROFILE, SERVER, WORKFLOW, changed
 from tests.testbed import REPOSITORY
 
@@ -62,8 +61,7 @@ def check(folder, content, name="documents.yaml"):
         file.write_text(content, encoding="utf-8")
     else:
         file.write_text(yaml.safe_dump_all(content), encoding="utf-8")
-    done = CliRunner().invoke(app, ["check", str(folder)])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    done = esg("check", folder)
     return done.exit_code, done.output.replace(f"{folder}/", "")
 
 
@@ -180,7 +178,7 @@ def test_a_template(tmp_path):
 
 def test_the_samples_pass():
     """The shipped documents have neither errors nor warnings."""
-    done = CliRunner().invoke(app, ["check", str(REPOSITORY / "deploy" / "samples")])
+    done = esg("check", REPOSITORY / "deploy" / "samples")
     assert (done.exit_code, done.output) == (
         0,
         "6 FunctionProfiles, 6 FunctionServers, 4 Workflows: 0 errors, 0 warnings\n",
@@ -319,14 +317,14 @@ def test_a_file_without_documents(tmp_path, content):
 
 def test_an_empty_folder(tmp_path):
     """The error for an empty folder names the expected file types."""
-    done = CliRunner().invoke(app, ["check", str(tmp_path)])
+    done = esg("check", tmp_path)
     assert done.exit_code == 1
     assert f"{tmp_path}: the folder: has no file that ends in .json, .yaml, .yml" in done.output
 
 
 def test_a_path_that_is_not_there(tmp_path):
     """The error names the missing path."""
-    done = CliRunner().invoke(app, ["check", str(tmp_path / "nowhere")])
+    done = esg("check", tmp_path / "nowhere")
     assert done.exit_code == 1
     assert "nowhere: the file: cannot be read: No such file or directory" in done.output
 

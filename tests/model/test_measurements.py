@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
@@ -12,6 +12,7 @@ from scheduler.model.documents import FunctionProfile, ProfiledConfiguration
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import Rules
+from tests.examples import examples
 from workbench.profiles.builders import graph
 from workbench.profiles.dominance import point, without_dominated
 from workbench.profiles.measured_rows import CsvLayout
@@ -121,7 +122,7 @@ def best(measured, rules, request):
     return plan.feasible, first.path_ms, first.path_cost_dollars
 
 
-@settings(max_examples=200, deadline=None)  # the first example loads the kernels
+@examples(200)  # the first example loads the kernels
 @given(
     # All measured or none: a configuration without a p95 has the largest ratio of the others.
     configurations((None,)) | configurations((1.0, 1.5, 4.0)),

@@ -1,7 +1,7 @@
 """The kernels of placement against their naive twins."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.ledger.ledger import Ledger
@@ -13,6 +13,7 @@ from scheduler.placement.candidates import CpuRequest
 from scheduler.placement.placement import place
 from scheduler.placement.reasons import refusals
 from scheduler.placement.scoring import Affinities, walk_positions
+from tests.examples import examples
 from tests.placement import naive
 
 MODELS = ("A100", "T4", "unknown to the fleet")
@@ -101,7 +102,7 @@ def naive_nodes(
     return nodes
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     ledger=fleets(),
     candidates=candidate_lists,
@@ -139,7 +140,7 @@ def test_first_feasible_candidate_and_its_gpus(
     assert rows == placement.gpu_rows.tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     ledger=fleets(),
     model=st.integers(0, 2),
@@ -161,7 +162,7 @@ def test_nearest_gpu_of_each_node(ledger, model, percent, memory_mib):
     assert expected == list(zip(nearest.tolist(), free_max_mib.tolist(), strict=True))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     ledger=fleets(),
     candidates=candidate_lists,
@@ -180,7 +181,7 @@ def test_every_node_passes_or_has_a_reason(ledger, candidates, node_start_ms, bu
     assert not refused["nowhere"].resolvable
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(ledger=fleets(), candidates=candidate_lists, node_start_ms=node_starts)
 def test_what_fits_on_an_empty_node_is_resolvable(ledger, candidates, node_start_ms):
     """kube-scheduler may evict where some candidate would fit, for its GPU and its start."""
@@ -203,7 +204,7 @@ def test_what_fits_on_an_empty_node_is_resolvable(ledger, candidates, node_start
         assert not could or refused[name].resolvable
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(ledger=fleets(), candidates=candidate_lists, spread=st.booleans())
 def test_scores_are_whole_numbers_from_0_to_10(ledger, candidates, spread):
     """The predecessor's node has the highest score; a node where it does not fit has 0."""

@@ -4,7 +4,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.ledger.ledger import Ledger
@@ -15,6 +15,7 @@ from scheduler.placement.candidates import CandidateTable
 from scheduler.placement.fragmentation import RequestClass, RequestMix
 from scheduler.placement.placement import Placer, place
 from scheduler.placement.scoring import Affinities, walk_positions
+from tests.examples import examples
 from tests.placement import naive_fragmentation
 
 MODELS = ("A100", "T4")
@@ -77,7 +78,7 @@ mixes = st.dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     ledger=ledgers(1),
     candidates=candidate_lists,
@@ -127,7 +128,7 @@ def test_live_and_simulated_placement_agree(ledger, candidates, policy, mix, war
         assert placer.scores.tolist() == placement.scores.tolist()
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     ledger=ledgers(3),
     candidates=candidate_lists,

@@ -1,7 +1,7 @@
 """Placing against fragmentation: the kernels against their naive twins, and its effect."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.ledger.ledger import Ledger
@@ -14,6 +14,7 @@ from scheduler.placement.options import Limits
 from scheduler.placement.placement import place
 from scheduler.placement.scores import FIT_MAX, HOME
 from scheduler.placement.scoring import Affinities
+from tests.examples import examples
 from tests.placement import naive_fragmentation as naive
 
 MODELS = ("A100", "T4")
@@ -91,7 +92,7 @@ def naive_node(ledger: Ledger, name: str, model: str) -> naive.FreeNode:
     return naive.FreeNode(int(fleet.arrays.node_free_cpu_milli[row]), gpus)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(ledger=ledgers(), request=requests, mix=mixes)
 def test_growths_and_their_gpus(ledger, request, mix):
     """Kernel and twin agree on every node's GPU and on how much fragmentation grows there."""
@@ -109,7 +110,7 @@ def test_growths_and_their_gpus(ledger, request, mix):
             assert growths.free_percent[i] == sum(max(gpu.percent, 0) for gpu in node.gpus)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(ledger=ledgers(), request=requests)
 def test_without_a_mix_it_packs(ledger, request):
     """Without reservations there is no mix."""
@@ -118,7 +119,7 @@ def test_without_a_mix_it_packs(ledger, request):
     assert with_mix.gpu_rows.tolist() == without.gpu_rows.tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(ledger=ledgers(), request=requests, mix=mixes)
 def test_the_least_growth_comes_first(ledger, request, mix):
     """Scores fall as growth rises, home excepted; then the node with the least free is first."""

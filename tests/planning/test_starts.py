@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.documents import to_manifest
@@ -14,6 +14,7 @@ from scheduler.planning.metrics import Metrics
 from scheduler.planning.start_latency import DISTINCT_MAX, start_latencies
 from scheduler.planning.state import State
 from scheduler.settings import Settings
+from tests.examples import examples
 from tests.extender.factories import node, pod, profile, workflow
 from tests.extender.harness import embedded
 from workbench.profiles.builders import graph
@@ -206,7 +207,7 @@ def test_a_plan_for_no_node_in_particular_takes_the_soonest(started):
 NAMES = [f"n{i}" for i in range(6)]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     outputs=st.lists(st.sampled_from([0, 0.5, 1, 3, 7, 100]), max_size=5),
     places=st.lists(st.sampled_from([*NAMES, "gone"]), min_size=5, max_size=5),

@@ -1,13 +1,16 @@
 """The page of ``esg simulate --out``: whole, true, safe, the same each time, and small."""
 
+import math
 import re
 import sys
 from dataclasses import replace
+from itertools import chain
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.reports.comparisons import FACTS, compared, simulated
 from tests.reports.parsed import Page
 from workbench.reports.renderer import MissingReportLibraryError
@@ -140,7 +143,7 @@ def test_is_small():
     assert len(simulated_page(Comparison(policies=many)).encode()) < 1_500_000
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(
     cost=st.floats(0.0, 1e6),
     hits=st.floats(0.0, 1.0),
@@ -149,7 +152,7 @@ def test_is_small():
 )
 @pytest.mark.slow
 def test_any_figures_can_be_drawn(cost, hits, latency, missed_ms):
-    """No cost and a high one, all SLOs met and none, short latencies and long waits."""
+    """Any cost, hit rate and wait: each figure has its marks, and they say their numbers."""
     policy = simulated(
         hits=(hits,),
         costs_dollars_per_thousand=(cost,),
@@ -158,7 +161,14 @@ def test_any_figures_can_be_drawn(cost, hits, latency, missed_ms):
         missed_ms=(missed_ms, 0.0, 0.0, missed_ms),
         misses=0 if missed_ms == 0 else 3,
     )
-    Page(simulated_page(Comparison(policies=(policy,))))
+    parsed = Page(simulated_page(Comparison(policies=(policy,))))
+    assert len(parsed.all_of("figcaption")) == FIGURES
+    assert all(map(math.isfinite, chain(*parsed.places)))
+    assert {
+        f"exact, strict-light: {100 * hits:.1f} % of 2,000 in SLO",
+        f"exact, strict-light: ${cost:.4f} paid per 1,000 requests",
+        f"exact, strict-light: waiting for room {missed_ms:,.1f} ms",
+    } <= set(parsed.all_of("title"))
 
 
 @pytest.mark.parametrize("library", ["matplotlib", "jinja2"])

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import matplotlib as mpl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.plan import Plan
+from tests.examples import examples
 from tests.reports.parsed import Page
 from tests.reports.stages import CURVES, FACTS, GPU, curves, in_groups, of_stages, planned_stage
 from workbench.reports.planned import Curve
@@ -21,6 +22,12 @@ NASTY = """</title></svg><script>alert("1")</script> & 'it' {{ 7 * 7 }} $x$ id="
 @pytest.fixture(scope="module")
 def page() -> str:
     return stage_page(planned_stage(), CURVES, FACTS)
+
+
+def is_complete(page: Page) -> bool:
+    """Return true if both figures are there, and the edge of neither cuts anything off."""
+    shown = len(page.all_of("figcaption"))
+    return shown == 2 and all(0.0 <= at <= 1.0 for place in page.places for at in place)
 
 
 def test_tells_the_plan_in_numbers(page):
@@ -89,19 +96,28 @@ def test_is_small():
     assert len(stage_page(of_stages(32), lines, FACTS).encode()) < 300_000
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(st.floats(1e-4, 1e5), st.floats(-3.0, 3.0))
 @pytest.mark.slow
 def test_any_scale_can_be_drawn(scale, slack_factor):
-    """From microseconds to days, with much, little and no remaining time."""
+    """From microseconds to days, with much, little and no remaining time, all is in the figures."""
     planned = planned_stage(scale_factor=scale)
     planned = replace(planned, slack_ms=slack_factor * planned.slack_ms)
-    Page(stage_page(planned, curves(scale), FACTS))
+    parsed = Page(stage_page(planned, curves(scale), FACTS))
+    assert is_complete(parsed)
+    assert [title.partition(":")[0] for title in parsed.all_of("title")[1:3]] == [
+        "the plan",
+        "candidate 2",
+    ]
 
 
 def test_a_curve_may_be_one_point():
     """If the fastest completion is the cheapest, there is no choice."""
-    Page(stage_page(planned_stage(), (Curve("exact", ((175.25, 3.5e-5),)),), FACTS))
+    parsed = Page(stage_page(planned_stage(), (Curve("exact", ((175.25, 3.5e-5),)),), FACTS))
+    assert is_complete(parsed)
+    assert ["175.2", "0.0350"] in parsed.rows
+    ends = "fastest completion takes 175.2 ms and costs $0.0350, the cheapest 175.2 ms and $0.0350."
+    assert parsed.all_of("figcaption")[0].endswith(ends)
 
 
 def test_without_any_completion_there_is_no_curve():

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
@@ -15,6 +15,7 @@ from scheduler.model.plan import Prices
 from scheduler.model.progress import InstanceProgress
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import Rules
+from tests.examples import examples
 from tests.search.factories import CHAIN, FORKS, N_OF_MODULES, N_SHAPE, catalogues
 from tests.search.harness import assert_agrees, plan_request
 from tests.search.naive import completions
@@ -22,7 +23,7 @@ from tests.search.naive import completions
 PART = st.sampled_from((0.0, 0.5, 1.0))  # of a run
 TWO_N = ((), (0,), (0,), (1, 2), (2,), (3, 4), (4,))
 
-thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = examples(150)
 
 
 def _small(after: Sequence[Sequence[int]]) -> st.SearchStrategy[Catalogue]:
@@ -127,7 +128,7 @@ def test_forks(catalogue: Catalogue, data: st.DataObject) -> None:
     _check(data.draw, catalogue)
 
 
-@settings(thorough, max_examples=40)
+@examples(40)
 @given(catalogues(after=TWO_N, configurations_max=2), st.data())
 def test_larger_orders_that_are_not_series_parallel(
     catalogue: Catalogue, data: st.DataObject
@@ -136,7 +137,7 @@ def test_larger_orders_that_are_not_series_parallel(
     _check(data.draw, catalogue, exact=False)
 
 
-@settings(thorough, max_examples=40)
+@examples(40)
 @given(catalogues(after=N_OF_MODULES, configurations_max=2), st.data())
 def test_modules_within_other_orders(catalogue: Catalogue, data: st.DataObject) -> None:
     """A chain or a fork inside such an order acts as one stage, and so does an enclosing module."""
@@ -150,7 +151,7 @@ def test_ceilings_queue_and_rate(catalogue: Catalogue, data: st.DataObject) -> N
     _check_limits(data, catalogue)
 
 
-@settings(thorough, max_examples=80)
+@examples(80)
 @given(catalogues(after=N_SHAPE, configurations_max=3), st.data())
 def test_ceilings_queue_and_rate_in_any_order(catalogue: Catalogue, data: st.DataObject) -> None:
     """The same holds for plans by recorded completions."""

@@ -6,7 +6,7 @@ from functools import partial
 from math import lcm
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba import config
 
@@ -16,6 +16,7 @@ from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.reduction import completion_set
 from scheduler.search.reduction.node_reduction import reduced_frontier
 from scheduler.search.rules import Rules
+from tests.examples import examples
 from tests.search.factories import BATCHES, Shape, fork_join, layered, noisy_catalogue
 from tests.search.naive import longest_path_ms, unfinished_stages
 from tests.search.solvers import CpSat, Highs, Problem, Solver, k_lowest
@@ -28,9 +29,7 @@ ROUNDING = 1e-12
 
 # Without the compiler a frontier of thousands of points takes a second; few examples suffice.
 EXAMPLES = 2 if config.DISABLE_JIT else 20
-solved = settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+solved = examples(EXAMPLES)
 both = pytest.mark.parametrize("solver", [CpSat, Highs])
 
 CHAINS = st.builds(chain, st.integers(5, 12))

@@ -5,13 +5,14 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.search.chains.astar import ChainQuery, SearchResult, States
 from scheduler.search.chains.astar_kernels import _pop, _push, search
 from scheduler.search.chains.astar_run import chain_of, run_astar
 from scheduler.search.frontiers.frontier import Frontier, in_series, pareto
+from tests.examples import examples
 
 
 def _stage(random: np.random.Generator, options: int) -> Frontier:
@@ -38,7 +39,7 @@ def _expected(first: Frontier, later: list[Frontier], budget_ms: float) -> np.nd
     return np.array(costs)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 4),

@@ -3,13 +3,14 @@
 from math import isclose
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.search.planner import Planner, PlanRequest
+from tests.examples import examples
 from tests.search.factories import CHAIN, catalogue, catalogues
 
-quick = settings(max_examples=100, deadline=None)
+quick = examples(100)
 
 
 def _budgets(documents: Catalogue) -> dict[str, float]:

@@ -2,13 +2,14 @@
 
 from itertools import permutations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from scheduler.search.dag import Composition, Dag, decompose, members, numbered
+from tests.examples import examples
 from tests.search.factories import N_SHAPE, dags
 from workbench.profiles.builders import workflow
 
-quick = settings(max_examples=150, deadline=None)
+quick = examples(150)
 
 
 def _has_n(dag: Dag) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
@@ -12,6 +12,7 @@ from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
 from scheduler.model.plan import Configuration
 from scheduler.search.planner import NoNodeError, Planner, PlanningError
 from scheduler.search.workflows import FLEETS_MAX
+from tests.examples import examples
 from tests.search.factories import CHAIN, N_SHAPE, catalogue, catalogues
 from tests.search.harness import plan_request
 from workbench.commands.plan.completion import complete
@@ -65,7 +66,7 @@ def test_a_fleet_holds_what_any_of_its_nodes_holds(
     assert fleet.beside(other_cpu_milli).holds(model, row) == fits
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(catalogues(models=MODELS), SIZES, st.sampled_from((0, 300)))
 def test_no_stage_of_a_plan_exceeds_every_node(
     documents: Catalogue, sizes: list[tuple[str, NodeSize]], other_cpu_milli: int

@@ -3,16 +3,17 @@
 from itertools import product
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.search.frontiers.frontier import EMPTY, Frontier, in_parallel, in_series, pareto
+from tests.examples import examples
 
 Points = list[tuple[float, float]]
 
 VALUES = st.one_of(st.sampled_from((1.0, 2.0, 3.0)), st.floats(0.001, 1e6))
 POINTS = st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=12)
-quick = settings(max_examples=100, deadline=None)
+quick = examples(100)
 
 
 def _naive(points: Points) -> Points:

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba import config
 
@@ -15,6 +15,7 @@ from scheduler.search.frontiers.reduction_arrays import FIX
 from scheduler.search.reduction import node_reduction
 from scheduler.search.reduction.event_network import EventNetwork
 from scheduler.search.reduction.node_reduction import ReducedFrontier, reduced_frontier
+from tests.examples import examples
 from tests.search.factories import (
     CHAIN,
     N_OF_MODULES,
@@ -29,7 +30,7 @@ from tests.search.factories import (
 RELATIVE = 1e-10
 UNLIMITED = 10**15
 LAYERED = layered((2, 3))
-thorough = settings(max_examples=10 if config.DISABLE_JIT else 150, deadline=None)
+thorough = examples(10 if config.DISABLE_JIT else 150)
 
 
 def _stages(count: int, seed: int, options: int) -> list[Frontier]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
@@ -11,6 +11,7 @@ from scheduler.model.progress import InstanceProgress
 from scheduler.search import other_stages
 from scheduler.search.planner import Planner
 from scheduler.search.reduction import completion_set
+from tests.examples import examples
 from tests.search.factories import (
     any_order,
     catalogues,
@@ -25,7 +26,7 @@ JOINED_WITH_N = (*BESIDE_N, (0, 3, 4))
 PAIR_IN_N = ((), (), (), (0, 1, 2), (1, 2))  # stages 1 and 2 act as one entry of an N
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.one_of(
         catalogues(after=BESIDE_N, configurations_max=2),
@@ -70,7 +71,7 @@ def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatc
     assert [planner.plan(request) for request in reversed(requests)] == plans[::-1]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(6, 10), st.integers(0, 2**32), st.data())
 def test_no_plan_reduces_an_order(stages: int, seed: int, data: st.DataObject) -> None:
     """A prepared workflow has all frontiers, whatever the progress of an instance."""

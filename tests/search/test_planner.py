@@ -1,11 +1,15 @@
 """Plans in cases that can be checked by hand."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from math import inf, isclose, nan
+from pkgutil import walk_packages
 
 import pytest
 
+from scheduler import search
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import FunctionProfile, GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity
@@ -394,10 +398,30 @@ def test_effort_is_reported() -> None:
     assert effort.cut_by_time > 0
 
 
-def test_prepare_runs_every_kernel() -> None:
-    """Warm-up needs no documents and may run twice."""
+def test_prepare_runs_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No first request waits for one: each that the planner's modules call is called."""
+    called = set()
+
+    def recording(kernel: Callable[..., object]) -> Callable[..., object]:
+        def record(*arguments: object) -> object:
+            called.add(kernel)
+            return kernel(*arguments)
+
+        return record
+
+    names = (m.name for m in walk_packages(search.__path__, prefix=f"{search.__name__}."))
+    callers = [import_module(name) for name in names if not name.endswith("kernels")]
+    uses = [
+        (caller, name, value)
+        for caller in callers
+        for name, value in vars(caller).items()
+        if callable(value) and getattr(value, "__module__", "").endswith("kernels")
+    ]
+    for caller, name, kernel in uses:
+        monkeypatch.setattr(caller, name, recording(kernel))
     prepare()
-    prepare()
+    assert called == {kernel for _, _, kernel in uses}
+    assert len(called) >= 8
 
 
 def test_a_stage_has_the_slack_of_the_request_or_the_workflow_s() -> None:

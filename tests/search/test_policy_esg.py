@@ -3,7 +3,7 @@
 from dataclasses import replace
 from math import isclose
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
@@ -11,13 +11,14 @@ from scheduler.search.chains.slo_split import groups
 from scheduler.search.dag import numbered
 from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
+from tests.examples import examples
 from tests.search.factories import CHAIN, catalogues
 from tests.search.harness import assert_agrees, plan_request
 from workbench.profiles.builders import chain, workflow
 
 ROUNDING = 1e-12
 AROUND_A_FORK = ((), (0,), (1,), (1,), (2,), (3,), (4, 5))
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = examples(60)
 CATALOGUES = st.one_of(
     catalogues(after=CHAIN, configurations_max=4),
     catalogues(after=AROUND_A_FORK, configurations_max=4),

@@ -6,16 +6,17 @@ from math import isclose
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.search.chains.slo_split import ROOT, groups, immediate_dominators, split
 from scheduler.search.dag import Dag
+from tests.examples import examples
 from tests.search.factories import CHAIN, N_SHAPE, dags
 
 Shape = list[list[int]]
 
-quick = settings(max_examples=150, deadline=None)
+quick = examples(150)
 DIAMOND = ((), (0,), (0,), (1, 2))
 STAGES_MAX = 32
 LENGTHS = st.lists(  # more apart than one microsecond is from one hour

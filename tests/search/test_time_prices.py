@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -14,11 +14,12 @@ from scheduler.search.dag import Dag, members
 from scheduler.search.frontiers.frontier import EMPTY, Frontier, pareto
 from scheduler.search.reduction.event_network import EventNetwork
 from scheduler.search.reduction.time_prices import lower_hull, prices_of_time
+from tests.examples import examples
 from tests.search.factories import TIMES_MS, rooted_dags
 
 Points = list[tuple[float, float]]
 
-quick = settings(max_examples=60, deadline=None)
+quick = examples(60)
 WHOLE = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=12)
 WIDE = st.lists(st.tuples(TIMES_MS, st.floats(1e-9, 1.0)), min_size=1, max_size=5)
 

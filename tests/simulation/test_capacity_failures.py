@@ -1,9 +1,10 @@
 """Failures of nodes and GPUs: what runs there runs elsewhere, and nothing is placed there."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.simulation.harness import Listed, WatchedCluster, one_function, quiet, run
 from tests.simulation.test_invariants import (
     ScalesAtRandom,
@@ -98,7 +99,7 @@ failures = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(100)
 @given(
     data=st.data(),
     catalogue=catalogues(),

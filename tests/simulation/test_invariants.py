@@ -4,11 +4,12 @@ from collections import Counter
 from math import inf
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.options import Limits
+from tests.examples import examples
 from tests.search.factories import dags
 from tests.simulation.harness import Listed, WatchedCluster, run
 from workbench.profiles.builders import GPU, profile, workflow
@@ -119,7 +120,7 @@ policies = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(150)
 @given(data=st.data(), catalogue=catalogues(), scenario=scenarios, policy=policies)
 def test_laws_of_every_run(data, catalogue, scenario, policy):
     """The cluster is watched at each change; the requests' and the runs' records add up."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
@@ -11,6 +11,7 @@ from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
+from tests.examples import examples
 from tests.simulation.harness import Fixed, Listed, Poisson, one_function, quiet, run
 from workbench.profiles.generated import (
     FUNCTIONS,
@@ -49,7 +50,7 @@ SHAPED = assemble(Scenario(), SAMPLES, KEYS, 0).catalogue
 EXACT, ESG = policy("exact"), policy("esg")
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     slack_ms=st.floats(-500.0, 2_000.0),
     queued=st.integers(1, 40),
@@ -78,7 +79,7 @@ def test_exact_and_esg_are_the_live_planner(slack_ms, queued, starts_ms, mine):
 
 
 @given(slo_ms=st.floats(0.05, 2_000.0), remaining_ratio=st.floats(0.0, 1.0))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_rounding_takes_little_of_any_slo(slo_ms, remaining_ratio):
     """A slack is planned for as if it were at most a five-hundredth of the SLO shorter, or 1 ms."""
     rows = [(1, 1, percent, slo_ms * (1 - percent / 200)) for percent in range(1, 101)]

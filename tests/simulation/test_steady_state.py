@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simulation.harness import Poisson, one_function, quiet, run
@@ -103,7 +103,6 @@ def test_the_counts_of_a_result_are_those_after_the_warmup():
     assert late.paid_dollars == pytest.approx(late.ran_dollars, rel=0.01)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.0, 3e6), st.integers(0, 1)), min_size=1, max_size=40),
     st.integers(0, 10**6).map(float),
@@ -127,7 +126,6 @@ def test_windows_keep_all_requests_in_constant_memory(arrivals, from_ms):
         assert tally.requests == len(expected)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.0, 5e5), st.floats(0.1, 3.0)), min_size=1, max_size=30),
     st.floats(0.0, 1.0),

@@ -1,10 +1,11 @@
 """Nodes that differ: what fits where, how data moves, and what the cluster holds."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
+from tests.examples import examples
 from tests.simulation.harness import Listed, WatchedCluster, one_function, quiet, run
 from tests.simulation.test_invariants import (
     catalogues,
@@ -74,7 +75,7 @@ def test_an_unlimited_network_has_no_slower_node():
         run(scenario, one_function([(1, 1, 100, 10)]), Listed([0.0]))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(60)
 @given(
     data=st.data(),
     catalogue=catalogues(),

@@ -9,18 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.testbed import REPOSITORY, scheduler_config
+from tests.testbed import REPOSITORY
 from tests.testbed.api import Api, ApiError, Json, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.pods import PREFIX, function_pod
-from tests.testbed.processes import Process, StartFailedError
+from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
 
 pytestmark = pytest.mark.e2e
 
 PODS = "/api/v1/namespaces/default/pods"
-GPU_PERCENT = f"{PREFIX}/gpu-percent"
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def api(cluster: ControlPlane) -> Api:
 
 def bound(api: Api, name: str, *, stage_ms: float | None = None, **annotations: str) -> Json:
     """Create a pod and bind it to the first node, with a plan if a time is given."""
-    pod = api.create(function_pod(name, function="segmentation", annotations=annotations))
+    pod = api.create(function_pod(name, function="f", annotations=annotations))
     plan = {} if stage_ms is None else {f"{PREFIX}/plan": json.dumps({"stage_ms": stage_ms})}
     api.bind(pod, "node-000", annotations=plan)
     return pod
@@ -41,17 +40,6 @@ def bound(api: Api, name: str, *, stage_ms: float | None = None, **annotations: 
 def phase(api: Api, name: str) -> str:
     answer: str = api.get(f"{PODS}/{name}")["status"]["phase"]
     return answer
-
-
-def test_a_mocked_node_becomes_ready_and_keeps_its_gpus(cluster: ControlPlane) -> None:
-    """KWOK makes the node Ready and does not change the agent's annotation."""
-    [node] = gpu_nodes(1, 2, unhealthy=frozenset({(0, 1)}))
-    create_nodes(cluster.api, [node])
-    seen = cluster.api.get("/api/v1/nodes/node-000")
-    inventory = json.loads(seen["metadata"]["annotations"][f"{PREFIX}/gpus"])
-    assert [gpu["healthy"] for gpu in inventory] == [True, False]
-    assert seen["status"]["allocatable"][GPU_PERCENT] == "100"
-    assert seen["status"]["capacity"]["cpu"] == "16"
 
 
 def test_a_bound_pod_runs_for_its_planned_time(api: Api) -> None:
@@ -84,42 +72,6 @@ def test_binding_is_atomic_with_its_annotations(api: Api) -> None:
     assert seen["metadata"]["annotations"][f"{PREFIX}/gpu"] == "first"
 
 
-def test_a_binding_for_another_uid_is_refused(api: Api) -> None:
-    """A decision for the old pod does not bind a recreated pod of the same name."""
-    pod = api.create(function_pod("one", function="segmentation"))
-    api.delete(f"{PODS}/one", grace_s=0)
-    api.create(function_pod("one", function="segmentation"))
-    with pytest.raises(ApiError) as refused:
-        api.bind(pod, "node-000")
-    assert refused.value.status == 409
-    assert "nodeName" not in api.get(f"{PODS}/one")["spec"]
-
-
-def test_a_pod_without_a_plan_runs_until_deleted(api: Api) -> None:
-    """Ordinary pods continue, and so do function pods that run forever or serve a rate."""
-    bound(api, "plain")
-    bound(api, "forever", stage_ms=1, **{"mock-run": "forever"})
-    bound(api, "serving", stage_ms=1, rate="20")
-    names = ("plain", "forever", "serving")
-    wait_until(lambda: all(phase(api, name) == "Running" for name in names), what="running")
-    time.sleep(0.5)  # no event shows that nothing happens
-    assert {"Running"} == {phase(api, name) for name in names}
-    api.delete(f"{PODS}/forever")
-    wait_until(lambda: not api.exists(f"{PODS}/forever"), what="gone")
-
-
-def test_a_deleted_pod_may_have_running_containers(api: Api) -> None:
-    """With mock-stop a terminating pod is Running until its containers have ended."""
-    for name, stop in (("slow", "1h"), ("fast", "800ms")):
-        bound(api, name, **{"mock-run": "forever", "mock-stop": stop})
-        wait_until(lambda name=name: phase(api, name) == "Running", what="running")
-        api.delete(f"{PODS}/{name}")
-    wait_until(lambda: not api.exists(f"{PODS}/fast"), what="gone")
-    seen = api.get(f"{PODS}/slow")
-    assert "deletionTimestamp" in seen["metadata"]
-    assert "running" in seen["status"]["containerStatuses"][0]["state"]
-
-
 @pytest.mark.parametrize("start", ["0s", "1h"])
 def test_a_mocked_kubelet_writes_the_end_before_it_removes_the_pod(api: Api, start: str) -> None:
     """The last state of a deleted pod is Failed, if its containers have started or not."""
@@ -150,36 +102,6 @@ def last_state(api: Api, version: str) -> Json:
     return deleted
 
 
-def test_the_scheduler_places_by_gpu_percent(cluster: ControlPlane, api: Api) -> None:
-    """Without an extender, kube-scheduler counts gpu-percent like any resource."""
-    cluster.start_scheduler(
-        scheduler_config.render(kubeconfig=cluster.scheduler_kubeconfig, extender_port=None)
-    )
-    for number in range(3):
-        resources = {"cpu": "1", GPU_PERCENT: "60"}
-        api.create(function_pod(f"p{number}", function="f", resources=resources))
-
-    def placed() -> list[str]:
-        return sorted(pod["spec"].get("nodeName", "") for pod in api.items(PODS))
-
-    def refusals() -> list[str]:
-        conditions = [c for p in api.items(PODS) for c in p["status"].get("conditions", [])]
-        return [c["message"] for c in conditions if c.get("reason") == "Unschedulable"]
-
-    wait_until(lambda: all(placed()[1:]) and refusals(), what="two placed, one refused")
-    assert placed() == ["", "node-000", "node-001"]
-    assert f"2 Insufficient {GPU_PERCENT}" in refusals()[0]
-
-
-def test_the_api_server_stops_and_returns_with_its_data(cluster: ControlPlane) -> None:
-    """After an outage, the same address serves the same objects."""
-    cluster.api.create(function_pod("stored", function="segmentation"))
-    cluster.stop_api_server()
-    assert not cluster.api.is_ready()
-    cluster.start_api_server()
-    assert cluster.api.exists(f"{PODS}/stored")
-
-
 def test_rbac_decides_rights(cluster: ControlPlane) -> None:
     """A user with a certificate has no right until a role is bound to it."""
     stranger = cluster.api_as(cluster.client_certificate("stranger"))
@@ -208,26 +130,12 @@ def may_list(api: Api) -> bool:
     return True
 
 
-def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:
-    """The error of a wrong command line contains the program's message."""
-    guard = Guard()
-    process = Process(
-        "broken", ["/bin/sh", "-c", "echo no such flag; exit 3"], log_folder=tmp_path, guard=guard
-    )
-    process.start()
-    with pytest.raises(StartFailedError, match=r"ended with status 3\n.*\nno such flag"):
-        process.wait_ready(lambda: False, timeout_s=5)
-    guard.close()
-
-
-@pytest.mark.parametrize("behaviour", ["polite", "stubborn"])
-def test_the_guard_ends_the_processes_of_its_owner(tmp_path: Path, behaviour: str) -> None:
+def test_the_guard_ends_the_processes_of_its_owner(tmp_path: Path) -> None:
     """A process does not outlive the tests, even if it ignores SIGTERM."""
     ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-    program = "print('up', flush=True); import time; time.sleep(60)"
-    source = program if behaviour == "polite" else ignoring + program
+    source = ignoring + "print('up', flush=True); import time; time.sleep(60)"
     guard = Guard(grace_s=0.2)
-    process = Process(behaviour, [sys.executable, "-c", source], log_folder=tmp_path, guard=guard)
+    process = Process("stubborn", [sys.executable, "-c", source], log_folder=tmp_path, guard=guard)
     process.start()
     process.wait_ready(lambda: "up" in process.log_tail(), timeout_s=60)
     guard.close()  # the owner's death would close the pipe too
@@ -252,19 +160,6 @@ time.sleep(60)
         child = int(owner.stdout.readline())
         owner.kill()
     wait_until(lambda: state(child) in {"", "Z"}, what="the child ended")
-
-
-def test_a_paused_program_has_stopped(tmp_path: Path) -> None:
-    """Otherwise it might answer a request that a test sends at once."""
-    guard = Guard()
-    process = Process("paused", ["sleep", "60"], log_folder=tmp_path, guard=guard)
-    process.start()
-    for _ in range(2):
-        with process.paused():
-            assert process.pid is not None
-            assert state(process.pid) == "T"
-    process.kill()
-    guard.close()
 
 
 def state(pid: int) -> str:

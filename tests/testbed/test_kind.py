@@ -1,9 +1,7 @@
 """Configuration of the kind cluster; the cluster itself is tested by tests/node."""
 
-import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.testbed import REPOSITORY, binaries, docker, kind, kubernetes_release
-from tests.testbed.build_steps import BuildFailedError
+from tests.testbed import REPOSITORY, binaries, kind
 from tests.testbed.kind_cluster import CONFIG, KindCluster, cluster_config
 
 IMAGE = "kindest/node:v1.36.4@sha256:0"
@@ -97,13 +94,8 @@ signal.pause()
 
 @pytest.mark.parametrize(
     ("program", "status"),
-    [
-        ("", 0),
-        ("raise SystemExit(3)", 3),
-        (SIGNAL_TO_PARENT.format(number=int(signal.SIGTERM)), 130),
-        (f"import os; os.kill(os.getppid(), {int(signal.SIGINT)})", 130),
-    ],
-    ids=["success", "failure", "SIGTERM", "Ctrl-C"],
+    [("raise SystemExit(3)", 3), (SIGNAL_TO_PARENT.format(number=int(signal.SIGTERM)), 130)],
+    ids=["failure", "SIGTERM"],
 )
 def test_the_cluster_is_deleted_after_the_command(
     existing_clusters: list[str], program: str, status: int
@@ -111,33 +103,3 @@ def test_the_cluster_is_deleted_after_the_command(
     """The status is the command's; an interrupted command ends first."""
     assert kind.main([sys.executable, "-I", "-S", "-c", program]) == status
     assert existing_clusters == []
-
-
-def test_a_machine_s_own_docker_is_not_started_or_stopped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A daemon answers, so no process is replaced and none is started."""
-    monkeypatch.setattr(docker, "docker_answers", lambda: True)
-    monkeypatch.setattr(os, "execvp", None)
-    monkeypatch.setattr(subprocess, "run", None)
-    monkeypatch.setattr(docker, "Process", None)
-    docker.enter_namespaces(["true"])
-    with docker.daemon():
-        assert "DOCKER_HOST" not in os.environ
-
-
-def test_the_pinned_release_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has its programs, whether a variable names it or not."""
-    pins = (binaries.MODULES / "programs" / "go.mod").read_text()
-    pinned = pins.partition("k8s.io/kubernetes v")[2].split()[0]
-    monkeypatch.setenv(kubernetes_release.VARIABLE, f"v{pinned}")
-    assert kubernetes_release.chosen() == ""
-    monkeypatch.setenv(kubernetes_release.VARIABLE, "1.30.14")
-    assert kubernetes_release.chosen() == "1.30.14"
-
-
-def test_a_text_that_is_no_kubernetes_release_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message has an example."""
-    monkeypatch.setenv(kubernetes_release.VARIABLE, "latest")
-    with pytest.raises(BuildFailedError, match="latest is no release"):
-        kubernetes_release.build(["kubelet"])

@@ -2,13 +2,14 @@
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model import names
 from scheduler.model.names import CONTAINER_MPS_CHECK as NAME
 from scheduler.model.pod import function_pod
 from scheduler.webhook.mutation import VOLUME, PodDefaults
+from tests.examples import examples
 from tests.webhook.factories import (
     NOW_S,
     admission,
@@ -127,7 +128,7 @@ def within_ceilings(pod_):
     return plan(candidate(cpu, percent))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(pods(), POD_DEFAULTS)
 def test_second_admission_changes_nothing(raw, defaults):
     """The webhook's ceilings count like the creator's: the second call has no patch."""
@@ -139,7 +140,7 @@ def test_second_admission_changes_nothing(raw, defaults):
     assert again.warnings is None
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(pods(), POD_DEFAULTS)
 def test_injected_container_sees_no_gpu(raw, defaults):
     """Another webhook adds a sidecar and the API server calls again: only the sidecar changes."""
@@ -152,7 +153,7 @@ def test_injected_container_sees_no_gpu(raw, defaults):
     assert environment(injected) == {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(pods(), POD_DEFAULTS)
 def test_every_function_pod_is_complete(raw, defaults):
     """One container has the grant and Kubernetes accepts the pod; no other sees a GPU."""
@@ -186,7 +187,7 @@ def test_every_function_pod_is_complete(raw, defaults):
     )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(pods(), st.sampled_from([{}, {"app": "x"}, None]))
 def test_pod_without_function_labels_is_unchanged(raw, labels):
     """Without esg-scheduler's labels a pod passes, whatever its other fields."""

@@ -1,9 +1,10 @@
 """FaST-GShare: the most efficient configuration, one for the rest, and 20 % without changes."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.search.factories import rows
 from tests.simulation.policies.factories import (
     catalogue,
@@ -70,7 +71,7 @@ def test_a_free_container_takes_what_there_is():
     assert sizes(tested.candidates(request(queued=2))) == [C, B]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     listed=rows(5),
     rates_rps=st.lists(st.floats(0.01, 1_000.0), min_size=1, max_size=4),

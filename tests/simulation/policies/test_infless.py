@@ -3,11 +3,12 @@
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner
+from tests.examples import examples
 from tests.search.factories import dags, rows
 from tests.simulation.policies.factories import (
     catalogue,
@@ -120,7 +121,7 @@ def test_where_nothing_has_a_price_throughput_alone_counts():
     assert desired_containers(policy(prices=Prices(0.0, 0.0)), 25.0) == {B: 2, A: 3}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data(), st.floats(0.001, 1e4), st.floats(1.0, 1e7))
 def test_what_is_planned_keeps_its_part_and_serves_the_rate(data, rate_rps, slo_ms):
     """Any workflow: within the part, half of it for batches; else the fastest there is."""

@@ -4,9 +4,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.search.factories import FEW_TIMES_MS, dags
 from tests.simulation.policies.factories import catalogue, context, size, sizes
 from workbench.simulation.policies.end_to_end import EndToEnd, log_normal
@@ -121,7 +122,7 @@ def test_they_are_up_in_95_of_100_requests():
     assert late == pytest.approx(0.05, abs=0.02)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data(), st.floats(1.0, 40.0), st.sampled_from([0.0, 0.1]))
 def test_it_keeps_the_slo_where_any_configuration_does(data, slo_ms, noise_ratio):
     """And costs no less than the cheapest that does; else its percentile is the lowest of all."""

@@ -5,11 +5,12 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from studies.oracles import sgprs as oracle
+from tests.examples import examples
 from tests.simulation.harness import Listed, Poisson, quiet, run
 from workbench.profiles.builders import profile, workflow
 from workbench.simulation.errors import PolicyError
@@ -77,7 +78,7 @@ def test_equal_seeds_give_equal_results(name):
 
 
 @given(gaps_ms=st.lists(st.integers(0, 400), min_size=1, max_size=30), numbers=st.randoms())
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_fcfs_is_a_queue(gaps_ms, numbers):
     """On one GPU each request begins when the one before it has ended: Lindley's recursion."""
     times_ms = np.cumsum(gaps_ms).tolist()
@@ -92,7 +93,7 @@ def test_fcfs_is_a_queue(gaps_ms, numbers):
 
 
 @given(kinds=st.lists(st.integers(0, 2), min_size=1, max_size=5))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_sjf_has_the_smallest_mean_of_all_orders(kinds):
     """No order of the requests that wait has a smaller mean completion time."""
     arrivals = Listed([0.0] + [1.0] * len(kinds), [2, *kinds], KEYS)

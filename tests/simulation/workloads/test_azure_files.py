@@ -3,16 +3,16 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.document_reader import DocumentError
-from tests.require import needing
+from tests.data_of_others import DATA, needs_data
+from tests.examples import examples
 from tests.simulation.workloads.arriving import WORKFLOWS, collected, is_open
-from tests.testbed import REPOSITORY
 from workbench.simulation.workloads.azure import Azure, AzureTrace
 
-SAMPLE = REPOSITORY.parent / "shared/data/traces/azure-2019-100/invocations.csv"
+SAMPLE = DATA / "traces" / "azure-2019-100" / "invocations.csv"
 """100 functions of the Azure Functions 2019 data set, which are not in this repository."""
 
 HEADER = "HashOwner,HashApp,HashFunction,Trigger,1,2"
@@ -29,7 +29,7 @@ def message_of(file, content):
     return message.removeprefix(f"{file}: ")
 
 
-@needing(SAMPLE.exists(), "the sample is not beside the repository")
+@needs_data
 def test_a_sample_of_the_data_set():
     """The trace keeps its own number of requests."""
     trace = AzureTrace.open_file(SAMPLE)
@@ -97,7 +97,7 @@ def test_a_file_that_is_not_there(tmp_path):
             Azure(file=path).mean_rate_rps(WORKFLOWS)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.binary(max_size=60) | st.text(' ,"\r\n0123fx', max_size=60).map(str.encode))
 def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
     """No file ends in anything but arrivals or a message."""

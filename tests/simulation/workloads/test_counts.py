@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.document_reader import DocumentError
+from tests.examples import examples
 from tests.simulation.workloads.arriving import WORKFLOWS, azure_csv, collected
 from workbench.simulation.workload import CHUNK_MAX
 from workbench.simulation.workloads.arrivals import Extent
@@ -33,7 +34,7 @@ def traces(draw):
     return counts
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(traces(), st.sampled_from(["random", "even"]), st.integers(1, 4), st.integers(0, 2**32))
 def test_counts_are_conserved(tmp_path_factory, trace, within, workflows, seed):
     """Each minute has what was counted, of the workflow to which the function belongs in turn."""

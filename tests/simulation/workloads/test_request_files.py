@@ -4,10 +4,11 @@ import tracemalloc
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.document_reader import DocumentError
+from tests.examples import examples
 from tests.simulation.workloads.arriving import WORKFLOWS, collected, is_open, requests_csv
 from workbench.simulation.workloads import requests
 from workbench.simulation.workloads.requests import Requests
@@ -35,7 +36,7 @@ def message_of(file, workflows=WORKFLOWS):
 times = st.lists(st.floats(0, 3e10), min_size=1, max_size=30).map(sorted)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(times, st.data(), st.sampled_from(["\n", "\r\n"]), st.booleans(), st.booleans())
 def test_requests_arrive_as_they_are_written(
     tmp_path_factory, times_ms, data, end, quotes, from_first
@@ -152,7 +153,7 @@ def test_memory_is_flat(tmp_path, monkeypatch):
     assert peaks[1] < 1.2 * peaks[0]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.binary(max_size=60) | st.text(' ,"\r\n0123.e-ac', max_size=60).map(str.encode))
 def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
     """No file ends in anything but arrivals or a message."""

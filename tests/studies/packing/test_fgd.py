@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from studies.packing import fgd
 from studies.packing.cluster import PackedCluster, PackedPod
 from studies.packing.fgd import FgdWorkload
 from studies.packing.rules import RULES, RuleName
+from tests.examples import examples
 from tests.studies.packing import naive, traces
 from tests.studies.packing.traces import machine, pod
 
@@ -23,7 +24,7 @@ def free_nodes(cluster: PackedCluster) -> list[naive.FreeNode]:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(machines=traces.machines(), placed=traces.pods(), workload=traces.pods(), task=traces.pods())
 def test_growths_of_fragmentation(machines, placed, workload, task):
     """Kernel and definition agree on F, and on its least growth on each node that holds a task."""

@@ -1,7 +1,7 @@
 """Filling a cluster: what holds whatever the rule, and ours against chance."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.ledger.ledger import DoesNotFitError
@@ -11,16 +11,16 @@ from studies.packing.fgd import FgdWorkload
 from studies.packing.filling import CpuPods, fill
 from studies.packing.rules import RULES, KubeScheduler, RuleName
 from studies.packing.trace import read_machines, read_pods
-from tests.require import needing
+from tests.data_of_others import DATA, needs_data
+from tests.examples import examples
 from tests.studies.packing import traces
 from tests.studies.packing.traces import machine, pod
-from tests.testbed import REPOSITORY
 
-OPENB = REPOSITORY.parent / "shared" / "data" / "traces" / "openb"
+OPENB = DATA / "traces" / "openb"
 """Alibaba's trace (hkust-adsl/kubernetes-scheduler-simulator), which is not in this repository."""
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     machines=traces.machines(), pods=traces.pods(), rule=st.sampled_from(RuleName),
     live=st.booleans(),
@@ -60,7 +60,7 @@ def test_nothing_is_held_that_is_not_there(machines, pods, rule, live):
     assert cluster.granted_percent == sum(gpus.values())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(machines=traces.machines(), pods=traces.pods())
 def test_a_node_is_offered_if_and_only_if_it_holds_the_pod(machines, pods):
     """By a look at each node and GPU."""
@@ -80,7 +80,7 @@ def test_a_node_is_offered_if_and_only_if_it_holds_the_pod(machines, pods):
             cluster.reserve(arrival, rule.choose(arrival, cluster.nodes_for(arrival)))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     machines=traces.machines(), pods=traces.pods(), rule=st.sampled_from(RuleName),
     cpu_pods=st.sampled_from(CpuPods),
@@ -198,7 +198,7 @@ def test_kube_scheduler_spreads():
 
 
 @pytest.mark.slow
-@needing(OPENB.exists(), "the openb trace is not beside the repository")
+@needs_data
 def test_the_whole_openb_trace():
     """Ours grants more than chance, and more than its own default, to the pods as they came."""
     pods = read_pods(OPENB / "openb_pod_list_default.csv")

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import t as student
 
 from studies.paper.evaluation import ABLATION, AS_IS, Estimate, EvaluationSize, Findings, orders
 from workbench.simulation.scenario import Scenario
@@ -68,15 +67,26 @@ def test_settings_scale_the_slo_and_choose_the_load():
     assert order.job.requests == 44_776
 
 
-@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=11))
-def test_the_interval_is_students(values):
+@pytest.mark.parametrize(
+    ("values", "mean", "half_width"),
+    [
+        ([4.0, 6.0], 5.0, 12.706),  # standard errors of 1, so half a width is the quantile itself
+        ([1.0, 4.0, 4.0], 3.0, 4.303),
+        ([0.0, 5.0, 5.0, 5.0, 5.0], 4.0, 2.776),
+    ],
+)
+def test_the_interval_is_of_published_quantiles(values, mean, half_width):
+    """The ratio of Student's t, two-sided at 95 %, with one degree of freedom less than values."""
     estimate = Estimate.of(values)
-    spread = sum((value - estimate.mean) ** 2 for value in values) / (len(values) - 1)
-    t = student.ppf(0.975, len(values) - 1)
-    assert estimate.mean == pytest.approx(sum(values) / len(values), abs=1e-9)
-    assert estimate.half_width == pytest.approx(
-        t * (spread / len(values)) ** 0.5, rel=1e-3, abs=1e-9
-    )
+    assert estimate == Estimate(mean, pytest.approx(half_width, abs=5e-4), len(values))
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=2, max_size=11), st.integers(-1000, 1000))
+def test_the_interval_moves_and_grows_with_its_values(values, shift):
+    """Three times the values, and a constant: three times the width around the moved mean."""
+    before, after = Estimate.of(values), Estimate.of([shift + 3.0 * value for value in values])
+    assert after.mean == pytest.approx(shift + 3.0 * before.mean, abs=1e-9)
+    assert after.half_width == pytest.approx(3.0 * before.half_width, abs=1e-9)
 
 
 def test_one_seed_has_no_interval():

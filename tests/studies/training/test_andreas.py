@@ -14,7 +14,7 @@ from studies.training.environments.andreas import (
 )
 from studies.training.policies.andreas import EnergySchedule, GpuOption, schedule_dollars
 from studies.training.policy import JobsState
-from tests.studies.training.data import DATA, needs_data
+from tests.data_of_others import DATA, needs_data
 from tests.studies.training.harness import policy, simulated
 
 FAST = TrainingNode(2, "fast", cost_per_h=36.0, gpu_cost_per_h=72.0)

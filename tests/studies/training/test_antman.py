@@ -12,7 +12,7 @@ from studies.training.environments.muri import MuriEnvironment, MuriEnvironmentP
 from studies.training.environments.muri_files import read_workload
 from studies.training.job import JobPlacement
 from studies.training.policy import JobsState
-from tests.studies.training.data import DATA, needs_data
+from tests.data_of_others import DATA, needs_data
 from tests.studies.training.harness import policy, simulated
 
 HEADER = (

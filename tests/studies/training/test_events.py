@@ -9,7 +9,7 @@ from studies.training.cluster import TrainingCluster
 from studies.training.environment import WorkloadSource
 from studies.training.environments.tiresias import ConstantJob, TiresiasEnvironment
 from studies.training.policy import RunParameters
-from tests.studies.training.data import DATA, needs_data
+from tests.data_of_others import DATA, needs_data
 from tests.studies.training.harness import policy, simulated
 
 EVENT_POLICIES = ("fifo", "srtf", "srsf", "las", "tiresias-events", "gittins", "tiresias")

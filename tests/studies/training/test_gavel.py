@@ -17,7 +17,7 @@ from studies.training.environments.gavel_files import read_workload
 from studies.training.environments.gavel_throughputs import THROUGHPUTS_FILE, Throughputs
 from studies.training.errors import JobsError
 from studies.training.policy import JobsState
-from tests.studies.training.data import DATA, needs_data
+from tests.data_of_others import DATA, needs_data
 from tests.studies.training.harness import policy, simulated
 
 PARAMETERS = GavelEnvironmentParameters()

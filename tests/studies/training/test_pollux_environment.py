@@ -10,7 +10,7 @@ from studies.training.engine import simulate_jobs
 from studies.training.environments.pollux import PolluxEnvironment, PolluxEnvironmentParameters
 from studies.training.environments.pollux_files import LIMITS, read_model, read_workload
 from studies.training.environments.pollux_models import canonical
-from tests.studies.training.data import DATA, needs_data
+from tests.data_of_others import DATA, needs_data
 from tests.studies.training.harness import MODELS, Scripted, pollux_job
 
 HEADER = "name,time,application,num_replicas,batch_size\n"

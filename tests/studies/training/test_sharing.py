@@ -19,7 +19,7 @@ from studies.training.environments.sharing_slowdowns import generated_slowdowns,
 from studies.training.job import JobPlacement
 from studies.training.policy import JobsState
 from studies.training.shared_gpus import mean_sequential_s, mean_together_s
-from tests.studies.training.data import DATA, needs_data
+from tests.data_of_others import DATA, needs_data
 from tests.studies.training.harness import policy, simulated
 
 POLICIES = ("sjf", "sjf-ffs", "sjf-bsbf")

@@ -16,7 +16,7 @@ from studies.training.environments.shockwave import (
     batch_of,
 )
 from studies.training.environments.shockwave_files import read_workload, step_rps
-from tests.studies.training.data import DATA, needs_data
+from tests.data_of_others import DATA, needs_data
 from tests.studies.training.harness import policy, simulated
 
 GOOD = (

@@ -20,7 +20,7 @@ from studies.training.environments.synergy_files import PROFILES_FILE, DemandPro
 from studies.training.errors import ImpossiblePlacementError, JobsError
 from studies.training.job import JobPlacement
 from studies.training.policy import JobsState
-from tests.studies.training.data import DATA, needs_data
+from tests.data_of_others import DATA, needs_data
 from tests.studies.training.harness import Scripted, policy, simulated
 
 PARAMETERS = SynergyEnvironmentParameters()

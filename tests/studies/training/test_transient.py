@@ -1,7 +1,7 @@
 """Nodes that leave and return: jobs on them stop, and policies use those that are present."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.document_reader import DocumentError
@@ -16,6 +16,7 @@ from studies.training.environments.transient import (
 )
 from studies.training.errors import ImpossiblePlacementError
 from studies.training.policy import JobsState
+from tests.examples import examples
 from tests.studies.training.harness import Scripted, policy, pollux_job, simulated
 
 ROUND_S = 60.0
@@ -35,7 +36,7 @@ def loaded(seed=0, nodes=5, gpus=4, **parameters):
 
 
 @pytest.mark.slow
-@settings(max_examples=3)
+@examples(3)
 @given(name=st.sampled_from(POLICIES), seed=st.integers(0, 100))
 def test_every_job_ends_and_none_runs_on_an_absent_node(name, seed):
     """A span ends in the round in which its node leaves."""
