@@ -76,7 +76,7 @@ def test_settings_scale_the_slo_and_choose_the_load():
     ],
 )
 def test_the_interval_is_of_published_quantiles(values, mean, half_width):
-    """The ratio of Student's t, two-sided at 95 %, with one degree of freedom less than values."""
+    """Student's t, two-sided at 95 %, with one degree of freedom less than values."""
     estimate = Estimate.of(values)
     assert estimate == Estimate(mean, pytest.approx(half_width, abs=5e-4), len(values))
 
