@@ -34,7 +34,7 @@ class Reviews(Protocol):
         """Return the user of a token; None: it is not valid."""
 
     async def allows(self, user: dict[str, Any], access: Access) -> bool:
-        """Tell if a user has a right."""
+        """Return true if a user has a right."""
 
 
 class _Verdict(NamedTuple):
@@ -47,7 +47,7 @@ class TokenAccess:
 
     Args:
         reviews: connection to the API server.
-        on_refused: called with the status of each call that is refused.
+        on_refused: callback that gets the status of each call that is refused.
         clock_s: monotonic seconds.
     """
 
@@ -68,9 +68,9 @@ class TokenAccess:
         """Check a call before its body is read; return false if a review has to decide.
 
         Args:
-            authorization: value of the header; empty without one.
-            namespace: that of the workflow.
-            workflow: that is called.
+            authorization: value of the header; empty without a header.
+            namespace: namespace of the workflow.
+            workflow: name of the workflow.
 
         Raises:
             CallError: 401, 403: it is refused. 429: too many reviews are running.

@@ -13,8 +13,8 @@ class BodyMemory:
     """Bytes reserved for bodies, from their announcement until their answer is sent.
 
     Attributes:
-        limit_bytes: the bound.
-        held_bytes: reserved now.
+        limit_bytes: largest sum of the reservations.
+        held_bytes: bytes that are reserved now.
     """
 
     def __init__(self, limit_bytes: int) -> None:

@@ -18,14 +18,15 @@ class InferCall(NamedTuple):
     """One request of a client.
 
     Attributes:
-        namespace: that of the workflow.
-        workflow: its name.
+        namespace: namespace of the workflow.
+        workflow: name of the workflow.
         stage: the only stage to run, or None for the whole workflow.
         request: the parsed body.
-        arrival_ms: when its headers were complete, or earlier at a proxy; the backend's clock.
-        timeout_ms: the client's limit, counted from the arrival; None: the workflow's SLO.
-        headers: those to pass on to model servers.
-        authorization: the header with the client's token, which no model server gets.
+        arrival_ms: end of the headers' arrival, or an earlier arrival at a proxy; the backend's
+            clock.
+        timeout_ms: time limit of the client, counted from the arrival; None: the workflow's SLO.
+        headers: headers to pass on to model servers.
+        authorization: header with the client's token, which no model server gets.
     """
 
     namespace: str
@@ -60,8 +61,8 @@ class CallError(Exception):
     """A call without an answer; the text states why, and what to do.
 
     Attributes:
-        status: the HTTP status: 400, 404, 413, 429, 502, 503 or 504.
-        retry_after_s: the earliest time at which another attempt may succeed, or None.
+        status: HTTP status: 400, 404, 413, 429, 502, 503 or 504.
+        retry_after_s: time after which another attempt may succeed, or None.
     """
 
     def __init__(self, status: int, message: str, retry_after_s: float | None = None) -> None:
@@ -87,10 +88,10 @@ class Backend(Protocol):
         """Check a call before its body is read.
 
         Args:
-            namespace: that of the workflow.
-            workflow: its name.
+            namespace: namespace of the workflow.
+            workflow: name of the workflow.
             stage: the only stage to run, or None.
-            body_bytes: the announced size; 0 if it is unknown.
+            body_bytes: announced size of the body; 0 if it is unknown.
 
         Raises:
             CallError: 404 for an unknown workflow or stage, or 413, 429 or 503.

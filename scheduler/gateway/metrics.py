@@ -27,11 +27,11 @@ class Gauges(NamedTuple):
     """State of the gateway at a scrape.
 
     Attributes:
-        queued_rows: rows that wait, by namespace, workflow and stage.
+        queued_rows: number of rows that wait, by namespace, workflow and stage.
         pods: number of pods in each state, by function.
-        pods_wanted: by function.
+        pods_wanted: number of pods that a function needs, by function.
         dollars_per_hour: price of a function's pods, idle or not.
-        body_bytes: memory of the bodies held.
+        body_bytes: memory of the bodies that the fronts hold.
     """
 
     queued_rows: Mapping[tuple[str, str, str], int]
@@ -56,7 +56,7 @@ class GatewayMetrics(WorkflowMetrics):
     """All series of one gateway, and the demand for pods that they show.
 
     Attributes:
-        gauges: the state that the next scrape shows.
+        gauges: state that the next scrape shows.
     """
 
     def __init__(self, prices: Prices, demand: PodDemand) -> None:

@@ -12,7 +12,7 @@ class ModelServerError(Exception):
     """A batch without an answer; the text states why.
 
     Attributes:
-        status: the model server's own HTTP status, or 502, 503 or 504 if it sent none.
+        status: HTTP status of the model server, or 502, 503 or 504 if it sent none.
         retryable: true if another model server may answer: the connection to this one was refused,
             reset or closed before the last byte of its answer. It may have run the batch.
     """
@@ -27,7 +27,7 @@ class ModelServer(Protocol):
     """Client of the model server in one pod; it sends several requests at a time.
 
     Attributes:
-        binary: the form of tensors that it sends; requests have passed `InferRequest.in_form`.
+        binary: form of the tensors that it sends; requests have passed `InferRequest.in_form`.
     """
 
     binary: bool
@@ -45,10 +45,10 @@ class ModelServer(Protocol):
         A cancelled call closes its connection.
 
         Args:
-            model: the model's name at the server.
-            ranges: at least one.
-            timeout_ms: time for the answer, or None for no limit.
-            headers: sent along.
+            model: name of the model at the server.
+            ranges: row ranges of the batch, one or more.
+            timeout_ms: longest time for the answer, or None for no limit.
+            headers: headers that are sent along.
 
         Raises:
             ModelServerError: there is no valid answer.

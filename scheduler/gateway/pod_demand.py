@@ -50,9 +50,9 @@ class PodDemand:
         """Return the number of pods that the load needs.
 
         Args:
-            function: its key.
-            pods: those that are ready.
-            slots: batches that a pod has at the same time.
+            function: key of the function.
+            pods: number of pods that are ready.
+            slots: number of batches that a pod has at the same time.
         """
         now_s = self._clock_s()
         wanted = 0

@@ -76,7 +76,7 @@ class Environment(NamedTuple):
     Attributes:
         model_server: opens the client of a pod's model server.
         lease_clock: seconds that go on while the machine is suspended.
-        peers: connections to the other replicas; None: over HTTP.
+        peers: connections to the other replicas. Default: over HTTP.
     """
 
     model_server: ConnectServer = _client
@@ -88,16 +88,16 @@ class GatewayService:
     """One process of the gateway, on a running event loop; it works while `running`.
 
     Attributes:
-        fatal_error: why a background task ended; /healthz then has the container restarted.
-        metrics: its series.
+        fatal_error: reason why a background task ended; /healthz then has the container restarted.
+        metrics: metrics of the gateway.
         memory: bound on the bodies that all fronts hold.
-        runtime: answers calls.
+        runtime: runtime that answers the calls.
 
     Args:
-        settings: of planning, logs and the health server.
-        gateway: those of the gateway alone.
-        link: cluster whose objects it follows.
-        environment: what lies around the process, apart from the cluster.
+        settings: settings of planning, logs and the health server.
+        gateway: settings of the gateway alone.
+        link: connection to the cluster whose objects the service follows.
+        environment: parts around the process, apart from the cluster.
     """
 
     def __init__(

@@ -31,13 +31,13 @@ class ServedDocuments:
 
     Attributes:
         store: handlers of the watches.
-        problems: why a valid workflow is not served.
-        on_profile: called with the name of a profile that has changed, after the listener.
+        problems: reasons why valid workflows are not served.
+        on_profile: callback that gets the name of a changed profile, after the listener.
 
     Args:
-        listener: the receiver.
-        stages_max: a workflow of more stages is not valid.
-        on_workflow: called with every Workflow before and after its change, served or not.
+        listener: listener of the served documents.
+        stages_max: largest number of stages of a valid workflow.
+        on_workflow: callback that gets every Workflow before and after its change, served or not.
     """
 
     def __init__(

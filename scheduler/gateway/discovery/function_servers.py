@@ -57,7 +57,7 @@ class PoolListener(Protocol):
         """Take the state of a pod of a known server, with an address or not, before `add_pod`."""
 
     def pool_pod_gone(self, name: str) -> None:
-        """Take notice that a pod was deleted, of a template or not, after `remove_pod`."""
+        """Handle the deletion of a pod, of a template or not, after `remove_pod`."""
 
 
 class ServerPodHandler:
@@ -80,10 +80,8 @@ class ServerPodHandler:
         for item in items:
             listed.add(_key(item["metadata"]))
             self.upsert(item)
-        known = [
-            (namespace, name) for namespace, pods in self.by_namespace.items() for name in pods
-        ]
-        for key in known:
+        keys = [(namespace, name) for namespace, pods in self.by_namespace.items() for name in pods]
+        for key in keys:
             if key not in listed:
                 self._remove(key)
 
@@ -115,7 +113,7 @@ class Discovery:
     Attributes:
         servers: handler of FunctionServers.
         pods: handler of pods.
-        problems: why a server or a pod is not used, by kind, namespace and name.
+        problems: reasons why servers or pods are not used, by kind, namespace and name.
     """
 
     def __init__(
@@ -128,7 +126,7 @@ class Discovery:
         self._pool = pool
         self._profile_of = profile_of
         self._in_use: dict[str, dict[FunctionKey, FunctionServer]] = {}  # by namespace
-        self._known: dict[_Key, ServerPod] = {}
+        self._reported: dict[_Key, ServerPod] = {}
         self._whole_gpu: set[FunctionKey] = set()  # functions with a warning about such pods
         self.problems = ProblemLog()
         self.servers = DocumentHandler(_parse_server, _key, self._servers_changed)
@@ -141,7 +139,7 @@ class Discovery:
 
     def known_pods(self) -> Iterable[ServerPod]:
         """Yield the pods that the listener knows, in their current state."""
-        return self._known.values()
+        return self._reported.values()
 
     def profile_changed(self, function: str) -> None:
         """Apply a profile that was added, changed or removed."""
@@ -161,15 +159,15 @@ class Discovery:
         if after:
             self._in_use[namespace] = after
         removed = before.keys() - after.keys()
-        for key, pod in list(self._known.items()):
+        for key, pod in list(self._reported.items()):
             if pod.function in removed:
                 self._forget(key)
         for function in removed:
             self._whole_gpu.discard(function)
             self._listener.remove_server(function)
         for function, server in after.items():
-            known = before.get(function)
-            is_new = known is None or (known.spec, known.owner) != (server.spec, server.owner)
+            former = before.get(function)
+            is_new = former is None or (former.spec, former.owner) != (server.spec, server.owner)
             if is_new or function[1] in changed_profiles:
                 profile = self._profile_of(function[1])
                 assert profile is not None  # noqa: S101 - only such servers are in use
@@ -210,20 +208,20 @@ class Discovery:
     def _match(self, raw: Mapping[str, Any]) -> None:
         """Report the difference between a pod's state and the last that was reported."""
         key = _key(raw["metadata"])
-        pod, known = self._server_pod(key, raw), self._known.get(key)
+        pod, reported = self._server_pod(key, raw), self._reported.get(key)
         if pod is None:
             self._forget(key)
             return
-        if known is None or _as_new(known) != _as_new(pod):
+        if reported is None or _as_new(reported) != _as_new(pod):
             self._forget(key)
-            self._known[key] = pod
+            self._reported[key] = pod
             self._warn_of_whole_gpu(pod)
             self._listener.add_pod(pod)
             return
-        self._known[key] = pod
-        if pod.state != known.state == "ready":
+        self._reported[key] = pod
+        if pod.state != reported.state == "ready":
             self._listener.drain_pod(pod.name)
-        elif known.state != pod.state == "ready":
+        elif reported.state != pod.state == "ready":
             self._listener.pod_ready(pod.name)
 
     def _server_pod(self, key: _Key, raw: Mapping[str, Any]) -> ServerPod | None:
@@ -253,7 +251,7 @@ class Discovery:
             self._pool.pool_pod_gone("/".join(key))
 
     def _forget(self, key: _Key) -> None:
-        if (pod := self._known.pop(key, None)) is not None:
+        if (pod := self._reported.pop(key, None)) is not None:
             self._listener.remove_pod(pod.name)
 
     def _warn_of_whole_gpu(self, pod: ServerPod) -> None:

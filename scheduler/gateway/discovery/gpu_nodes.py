@@ -69,11 +69,11 @@ class GpuNodes:
         memory_mib = least_memory_mib(
             (gpu.model, gpu.memory_mib) for node in self._nodes.values() for gpu in node.gpus
         )
-        known = PerGpu(cpus / gpus if gpus else None, memory_mib)
-        is_other_memory = known.memory_mib != self._reported.memory_mib
-        if is_other_memory or _has_changed(known.vcpus, self._reported.vcpus):
-            self._reported = known
-            self._on_change(known)
+        per_gpu = PerGpu(cpus / gpus if gpus else None, memory_mib)
+        is_other_memory = per_gpu.memory_mib != self._reported.memory_mib
+        if is_other_memory or _has_changed(per_gpu.vcpus, self._reported.vcpus):
+            self._reported = per_gpu
+            self._on_change(per_gpu)
 
 
 def _has_changed(cpus_per_gpu: float | None, known_cpus_per_gpu: float | None) -> bool:

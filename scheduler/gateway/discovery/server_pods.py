@@ -21,15 +21,14 @@ class ServerPod:
 
     Attributes:
         name: ``namespace/name``.
-        uid: its UID: a StatefulSet's next pod has the same name.
-        function: namespace and function.
+        uid: UID of the pod: a StatefulSet's next pod has the same name.
+        function: key of the function that the pod serves.
         server: protocol, port, model and slots.
-        host: its IP address.
-        gpu_model, cpu, gpu_percent, memory_mib: its share.
-        gpu: UUID of its GPU; empty if it has no grant.
-        node: its node.
-        ready: its condition Ready is true.
-        draining: it is being deleted.
+        host: IP address.
+        gpu_model, cpu, gpu_percent, memory_mib: share of the pod.
+        gpu: UUID of the pod's GPU; empty without a grant.
+        ready: true if the pod's condition Ready is true.
+        draining: true if the pod is being deleted.
     """
 
     name: str

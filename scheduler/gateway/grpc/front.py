@@ -41,9 +41,9 @@ class GrpcFront:
     """Application of the gRPC server.
 
     Args:
-        backend: what answers calls.
-        namespace: that of names without one.
-        access: checks the tokens of requests; None: nobody needs one.
+        backend: backend that answers the calls.
+        namespace: namespace of workflow names without one.
+        access: check of the requests' tokens. Default: requests need no token.
     """
 
     def __init__(

@@ -35,9 +35,9 @@ class GrpcModelServer:
 
     Args:
         host: address of the pod.
-        port: that of its model server.
-        connect_s: time to connect.
-        answer_bytes_max: largest answer.
+        port: port of the model server in that pod.
+        connect_s: longest time to connect.
+        answer_bytes_max: size of the largest answer.
     """
 
     binary = True

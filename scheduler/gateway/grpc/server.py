@@ -31,9 +31,9 @@ class GrpcEndpoint(NamedTuple):
 
     Attributes:
         host: name or IP address.
-        port: 0 takes a free one.
-        variables: the settings of the address, for error messages.
-        credentials: for TLS, or None.
+        port: TCP port; 0 takes a free one.
+        variables: settings of the address, for error messages.
+        credentials: TLS credentials, or None for plain text.
     """
 
     host: str
@@ -46,9 +46,9 @@ class GrpcLimits(NamedTuple):
     """Bounds of the server.
 
     Attributes:
-        body_bytes_max: largest message.
-        calls_max: calls at a time; another one is refused with RESOURCE_EXHAUSTED.
-        drain_s: time for the calls in flight when the server stops.
+        body_bytes_max: size of the largest message.
+        calls_max: number of calls at a time; another call is refused with RESOURCE_EXHAUSTED.
+        drain_s: longest time for the calls in flight when the server stops.
     """
 
     body_bytes_max: int = 64 * 2**20
@@ -67,10 +67,10 @@ async def serving_grpc(
     """Answer while inside; yields the port.
 
     Args:
-        methods: those of the service by name, as `GrpcFront.methods` returns them.
-        endpoint: where it listens.
-        memory: the bound on all bodies.
-        limits: those of messages and calls.
+        methods: methods of the service by name, as `GrpcFront.methods` returns them.
+        endpoint: address of the server.
+        memory: bound on all bodies.
+        limits: limits of messages and calls.
 
     Raises:
         ListenError: the address is in use, or is not one of this machine's.

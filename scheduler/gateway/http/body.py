@@ -9,12 +9,12 @@ class LongBody:
     """A body whose rest the kernel copies to its place.
 
     Attributes:
-        content: the whole body, once nothing is missing.
-        missing_bytes: bytes that have not come.
+        content: whole body, once nothing is missing.
+        missing_bytes: number of bytes that have not come.
 
     Args:
-        length: its size in bytes.
-        pieces: those that came with the headers.
+        length: size of the body in bytes.
+        pieces: parts of the body that came with the headers.
     """
 
     __slots__ = ("content", "missing_bytes")

@@ -35,12 +35,12 @@ class ServerConnection(asyncio.BufferedProtocol):
     """A connection to a model server.
 
     Attributes:
-        is_open: true if it can send another request.
+        is_open: true if the connection can send another request.
 
     Args:
-        server: the address, for error messages.
-        answer_bytes_max: largest body of a response.
-        connections: the set that it belongs to while it is connected.
+        server: address of the server, for error messages.
+        answer_bytes_max: size of the largest body of a response.
+        connections: set of the open connections that this one belongs to.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Send a request; return its response.
 
         Args:
-            parts: head and body.
-            deadline_s: limit of its time, by the loop's clock; None: no limit.
+            parts: head and body of the request.
+            deadline_s: end of the exchange's time, by the loop's clock; None: no limit.
 
         Raises:
             TimeoutError: there is no response in time.

@@ -71,8 +71,9 @@ class RequestRules(NamedTuple):
     """Rules for the requests of clients.
 
     Attributes:
-        json_bytes_max: largest JSON part of a body; it has a quarter as many values at most.
-        trust_arrival: believe the times of arrival that clients send.
+        json_bytes_max: size of the largest JSON part of a body; it has a quarter as many values at
+            most.
+        trust_arrival: true to believe the arrival times that clients send.
     """
 
     json_bytes_max: int = 2**20
@@ -83,7 +84,7 @@ class ForwardedCalls(NamedTuple):
     """Requests that other replicas forward.
 
     Attributes:
-        backend: what answers them.
+        backend: backend that answers forwarded calls.
         is_peer: returns true for the IP address of another replica.
     """
 
@@ -95,16 +96,16 @@ class _Head(NamedTuple):
     """Checked head of a request; requests with the same bytes in their heads share it.
 
     Attributes:
-        backend: what answers it.
-        route: that of its path.
-        namespace: of its workflow.
-        header_length: length of the JSON in its body, as sent; None: all of it.
-        json_bytes: that length as a number; 0 if it is none.
-        arrived_unix_ms: its arrival at a proxy, or None.
-        age_ms: time since its arrival at another replica.
-        limit_ms: time that the client has from the end of the head on, or None.
+        backend: backend that answers the request.
+        route: route of the request's path.
+        namespace: namespace of the workflow.
+        header_length: length of the JSON in the body, as sent; None: the whole body.
+        json_bytes: `header_length` as a number; 0 without one.
+        arrived_unix_ms: arrival of the request at a proxy, or None.
+        age_ms: time since the request's arrival at another replica.
+        limit_ms: time that the client allows from the end of the head on, or None.
         passed_on: headers for model servers.
-        authorization: the client's token.
+        authorization: token of the client.
     """
 
     backend: Backend
@@ -123,11 +124,11 @@ class HttpFront:
     """Application of the HTTP server.
 
     Args:
-        backend: what answers calls.
-        namespace: that of paths without one.
-        rules: those for requests.
-        forwarded: requests from other replicas; None: there are none.
-        access: checks the tokens of requests; None: nobody needs one.
+        backend: backend that answers the calls.
+        namespace: namespace of paths without one.
+        rules: rules for requests.
+        forwarded: calls that other replicas forward. Default: there are no other replicas.
+        access: check of the requests' tokens. Default: requests need no token.
     """
 
     def __init__(

@@ -20,14 +20,15 @@ class HttpLimits:
     """Limits of the HTTP front.
 
     Attributes:
-        body_bytes: largest body of a request.
-        connections: connections at a time.
-        idle_s: time between two requests of a connection.
-        head_s: time for a request's headers.
-        body_s: time for a request's body.
-        write_s: time for a client to take a part of an answer.
-        linger_s: time for a client to take the answer to a request that it is still sending.
-        drain_s: time for calls in flight when the server stops.
+        body_bytes: size of the largest body of a request.
+        connections: largest number of connections at a time.
+        idle_s: longest time between two requests of a connection.
+        head_s: longest time for a request's headers.
+        body_s: longest time for a request's body.
+        write_s: longest time for a client to take a part of an answer.
+        linger_s: longest time for a client to take the answer to a request that it is still
+            sending.
+        drain_s: longest time for calls in flight when the server stops.
     """
 
     body_bytes: int = 64 * 2**20

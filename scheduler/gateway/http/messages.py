@@ -18,15 +18,15 @@ class HttpRequest:
     """One request; its body is complete when the application starts it.
 
     Attributes:
-        method: as sent.
+        method: HTTP method, as sent.
         target: path and query, as sent.
-        headers: by name in lower case.
+        headers: values of the headers by name in lower case.
         content_length: announced size of the body; None if it is chunked.
         keep_alive: false if the connection ends with the answer.
-        arrival_ms: when the end of its headers came, by the application's clock.
+        arrival_ms: end of the headers' arrival, by the application's clock.
         source: IP address of the client, or of the last proxy.
-        context: what the application derives from its head; the next request with the same head
-            has it, too.
+        context: data that the application derives from the head; the next request with the same
+            head has it, too.
     """
 
     __slots__ = (

@@ -25,10 +25,10 @@ class HttpModelServer:
 
     Args:
         host: address of the pod.
-        port: that of its model server.
-        binary: the form of tensors; false: JSON.
-        connect_s: time to connect.
-        answer_bytes_max: largest answer.
+        port: port of the model server in that pod.
+        binary: true for tensors in binary form, false for JSON.
+        connect_s: longest time to connect.
+        answer_bytes_max: size of the largest answer.
     """
 
     def __init__(

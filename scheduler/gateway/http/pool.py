@@ -17,14 +17,14 @@ class HttpPool:
     """Connections to one address.
 
     Attributes:
-        name: the address, for headers and messages.
+        name: address of the server, for headers and messages.
 
     Args:
         host: address of the server.
-        port: its port.
-        connect_s: time to connect.
-        answer_bytes_max: largest answer.
-        tls: returns the context of a new connection; None: plain HTTP.
+        port: port of the server.
+        connect_s: longest time to connect.
+        answer_bytes_max: size of the largest answer.
+        tls: returns the TLS context of a new connection. Default: plain HTTP.
     """
 
     def __init__(

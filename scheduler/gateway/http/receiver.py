@@ -49,7 +49,7 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
 
     Attributes:
         deadline_s: time of the loop's clock at which the client is too slow.
-        is_ending: what comes is not read as a request.
+        is_ending: true if no further bytes are read as a request.
     """
 
     def __init__(self, server: ConnectionSet) -> None:
@@ -199,14 +199,14 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
         """Process what a read has put into the buffer."""
         buffer = self._server.receive_buffer
         is_between = not self.has_part_of_request
-        known = self._known_head
-        if is_between and known is not None:
-            head_bytes = len(known.text)
+        head = self._known_head
+        if is_between and head is not None:
+            head_bytes = len(head.text)
             if (
-                0 <= size - head_bytes <= known.content_length
-                and self._server.receive_memory.startswith(known.text)
+                0 <= size - head_bytes <= head.content_length
+                and self._server.receive_memory.startswith(head.text)
             ):
-                self._repeat(known, bytes(buffer[head_bytes:size]))
+                self._repeat(head, bytes(buffer[head_bytes:size]))
                 return
         request = self._parse(buffer[:size])
         if is_between and request is not None:
@@ -274,16 +274,16 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
             self.fail(error_answer(400, f"the request is not HTTP/1.1: {error}"))
         return None
 
-    def _ignore_upgrade(self, rest: memoryview) -> memoryview:
+    def _ignore_upgrade(self, remaining: memoryview) -> memoryview:
         """Go on after the headers of a request that offers another protocol."""
         self._parser = httptools.HttpRequestParser(self)
         request = self._receiving
         if request is None:
-            return rest
-        size = min(len(rest), request.content_length or 0)
-        self.on_body(bytes(rest[:size]))
+            return remaining
+        size = min(len(remaining), request.content_length or 0)
+        self.on_body(bytes(remaining[:size]))
         self.on_message_complete()
-        return rest[size:]
+        return remaining[size:]
 
     def _follow_receiver(self, size: int) -> None:
         """Bypass the parser for the rest of a body, and limit the time of a request's parts."""

@@ -28,11 +28,11 @@ async def serving_http(
     """Answer while inside; at the end, answer the calls in flight and close all connections.
 
     Args:
-        application: what answers requests.
+        application: application that answers requests.
         listener: a socket of `scheduler.server.sockets.listen`; it is closed at the end.
-        memory: the bound on all bodies.
-        limits: those of connections and requests.
-        tls: context of `scheduler.server.certificates.Certificates`, or None for plain HTTP.
+        memory: bound on all bodies.
+        limits: limits of connections and requests.
+        tls: TLS context of `scheduler.server.certificates.Certificates`, or None for plain HTTP.
     """
     loop = asyncio.get_running_loop()
     connections = ConnectionSet(application, memory, limits)

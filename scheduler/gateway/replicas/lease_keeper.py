@@ -31,9 +31,9 @@ class LeaseKeeper:
 
     Args:
         client: Leases of this replica's namespace.
-        ownership: decides.
+        ownership: decides which Leases are written, and when.
         host: serves the shards.
-        on_owner: called with a shard whose owner may have changed.
+        on_owner: callback that gets a shard whose owner may have changed.
         clock: monotonic seconds that go on while the machine is suspended, as leases do.
     """
 
@@ -174,7 +174,7 @@ class LeaseKeeper:
             self._wake.set()
 
     def delete(self, item: Mapping[str, Any]) -> None:
-        """Take notice that a Lease was deleted."""
+        """Handle the deletion of a Lease."""
         shard = _shard(item["metadata"]["name"])
         if shard is not None:
             self._ownership.observe(shard, None, self._clock_s())

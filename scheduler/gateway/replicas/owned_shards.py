@@ -19,9 +19,9 @@ class OwnedShards:
     """Backend of calls that another replica forwards: it answers for owned shards only.
 
     Args:
-        runtime: answers calls.
-        gate: of its documents and pods.
-        fence: of its batches.
+        runtime: runtime that answers the calls.
+        gate: gate of the shards' documents and pods.
+        fence: fence of the shards' batches.
     """
 
     def __init__(self, runtime: Backend, gate: ShardGate, fence: DispatchFence) -> None:

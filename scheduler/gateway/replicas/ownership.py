@@ -19,8 +19,8 @@ class Ownership:
 
     Attributes:
         member: name of this replica.
-        leases: by shard.
-        is_leaving: this replica passes all of its shards on.
+        leases: Lease of each shard.
+        is_leaving: true if this replica passes all of its shards on.
     """
 
     def __init__(self, member: str, times: LeaseTimes) -> None:

@@ -23,8 +23,8 @@ class Peers:
     """The other replicas.
 
     Args:
-        port: that of requests over HTTP, which all replicas have in common.
-        tls: returns the context of a connection; None: plain HTTP.
+        port: port of requests over HTTP, the same at all replicas.
+        tls: returns the TLS context of a connection. Default: plain HTTP.
     """
 
     def __init__(self, port: int, tls: Callable[[], ssl.SSLContext] | None = None) -> None:

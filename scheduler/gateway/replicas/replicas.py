@@ -41,7 +41,7 @@ class ReplicaLeases:
         client: reads and writes the Leases.
         connect: opens the client of a pod's model server.
         clock: seconds that go on while the machine is suspended.
-        peers: connections to the other replicas; default: by the port of requests over HTTP.
+        peers: connections to the other replicas. Default: by the port of requests over HTTP.
     """
 
     def __init__(

@@ -23,11 +23,11 @@ class ReplicatedFront:
     """Holds each call until it is answered, and sends it again when its owner is lost.
 
     Args:
-        runtime: serves the shards of this replica.
-        owned: the same, for owned shards only.
-        gate: knows all workflows.
-        peers: the other replicas.
-        owner: returns the name of a shard's owner; empty: none is known.
+        runtime: runtime of the shards of this replica.
+        owned: runtime of owned shards only.
+        gate: gate, which has the workflows of all shards.
+        peers: connections to the other replicas.
+        owner: returns the name of a shard's owner; empty without an owner.
     """
 
     def __init__(

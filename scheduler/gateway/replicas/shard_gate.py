@@ -37,7 +37,7 @@ class ShardGate:
         self._servers: dict[FunctionKey, tuple[FunctionServer, FunctionProfile]] = {}
         self._pool_pods: dict[str, tuple[FunctionServer, Mapping[str, Any]]] = {}
         self._pods: dict[str, ServerPod] = {}
-        self._held: dict[str, asyncio.TimerHandle] = {}  # pods with a former owner's runs
+        self._hold_timers: dict[str, asyncio.TimerHandle] = {}  # pods with a former owner's runs
 
     # -- shards --------------------------------------------------------------------------------
 
@@ -45,17 +45,17 @@ class ShardGate:
         """Pass on what belongs to a shard, from now on.
 
         Args:
-            shard: the shard.
-            hold: runs of a former owner can be on its pods: each of them is not ready for the
-                longest time that its profile has.
+            shard: index of the shard.
+            hold: true if runs of a former owner can be on the shard's pods: each of these is not
+                ready for the longest time that its profile has.
         """
         self._open[shard], self._paused[shard] = True, False
         for key, workflow in self._workflows.items():
             if shard_of(key[0]) == shard:
                 self._documents.set_workflow(workflow)
-        for function, known in self._servers.items():
+        for function, served in self._servers.items():
             if shard_of(function[0]) == shard:
-                self._listener.set_server(*known)
+                self._listener.set_server(*served)
         for name, pool_pod in self._pool_pods.items():
             if self._pool is not None and self._shard(name) == shard:
                 self._pool.pool_pod_changed(*pool_pod)
@@ -90,7 +90,7 @@ class ShardGate:
 
     def is_held(self, shard: int) -> bool:
         """Return true while pods of a shard wait for a former owner's runs."""
-        return any(self._shard(name) == shard for name in self._held)
+        return any(self._shard(name) == shard for name in self._hold_timers)
 
     def has_pods(self, namespace: str, name: str, stage: str | None) -> bool:
         """Return true if each function of a workflow, or of a stage, has a ready pod.
@@ -111,16 +111,16 @@ class ShardGate:
         profile = self._servers[pod.function][1]
         longest_ms = max(row.latency_ms for gpu in profile.spec.gpus for row in gpu.configurations)
         loop = asyncio.get_running_loop()
-        self._held[pod.name] = loop.call_later(longest_ms / 1000, self._released, pod.name)
+        self._hold_timers[pod.name] = loop.call_later(longest_ms / 1000, self._released, pod.name)
 
     def _released(self, name: str) -> None:
-        del self._held[name]
+        del self._hold_timers[name]
         if _is_ready(self._pods[name]):
             self._listener.pod_ready(name)
 
     def _end_hold(self, name: str) -> bool:
         """End the wait of a pod; return false if it did not wait."""
-        timer = self._held.pop(name, None)
+        timer = self._hold_timers.pop(name, None)
         if timer is not None:
             timer.cancel()
         return timer is not None
@@ -166,7 +166,7 @@ class ShardGate:
             self._pool.pool_pod_changed(server, raw)
 
     def pool_pod_gone(self, name: str) -> None:
-        """Take notice that a pod was deleted."""
+        """Handle the deletion of a pod."""
         self._pool_pods.pop(name, None)
         if self._pool is not None and self._is_open(name):
             self._pool.pool_pod_gone(name)
@@ -202,7 +202,9 @@ class ShardGate:
 
     def _gets_batches(self, name: str) -> bool:
         return (
-            self._is_open(name) and name not in self._held and not self._paused[self._shard(name)]
+            self._is_open(name)
+            and name not in self._hold_timers
+            and not self._paused[self._shard(name)]
         )
 
     @staticmethod

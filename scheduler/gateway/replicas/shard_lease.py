@@ -21,12 +21,12 @@ class LeaseTimes:
     """Times in seconds.
 
     Attributes:
-        lease_s: a lease that does not change for so long is free.
+        lease_s: time after which an unchanged lease is free.
         renew_s: pause between renewals.
-        margin_s: the owner stops before the end of its lease.
+        margin_s: time before the end of its lease at which the owner stops.
         retry_s: pause after a failed request.
         rank_s: pause for each replica that is preferred, before a free lease is taken.
-        settle_s: another replica must be the preferred one for so long before it gets the lease.
+        settle_s: time for which another replica is preferred before it gets the lease.
     """
 
     lease_s: float = 3.0
@@ -42,10 +42,10 @@ class LeaseRecord:
     """A Lease as the API server stores it.
 
     Attributes:
-        version: its resource version.
-        holder: the replica that has it; empty: none.
-        duration_s: its holder's `LeaseTimes.lease_s`.
-        is_drained: nothing runs for a former holder, which has passed it on.
+        version: resource version of the Lease.
+        holder: name of the replica that has the lease; empty without one.
+        duration_s: `LeaseTimes.lease_s` of the holder.
+        is_drained: true if nothing runs for a former holder, which has passed the lease on.
     """
 
     version: int
@@ -59,8 +59,8 @@ class LeaseWrite:
     """A Lease to store.
 
     Attributes:
-        version: the one that it replaces; None: there must be none.
-        holder, duration_s, is_drained: as in `LeaseRecord`.
+        version: resource version that the write replaces; None: the Lease must not exist.
+        holder, duration_s, is_drained: new values of the attributes of `LeaseRecord`.
     """
 
     version: int | None
@@ -91,9 +91,9 @@ class ShardLease:
     """One shard's Lease; one request is in flight at a time.
 
     Attributes:
-        record: as last seen; None: there is none.
-        is_handing_over: another replica gets it once `drained` is reported.
-        is_clean: no run of a former owner can be on the pods.
+        record: last record that was seen; None: the Lease does not exist.
+        is_handing_over: true if another replica gets the lease once `drained` is reported.
+        is_clean: true if no run of a former owner can be on the pods.
     """
 
     def __init__(self, member: str, times: LeaseTimes) -> None:
@@ -132,8 +132,8 @@ class ShardLease:
 
     def observe(self, record: LeaseRecord | None, now_s: float) -> None:
         """Take in a record of the watch; older ones than the known are ignored."""
-        known = self.record
-        if record is None or known is None or record.version > known.version:
+        previous = self.record
+        if record is None or previous is None or record.version > previous.version:
             self._set(record, now_s)
 
     def read(self, record: LeaseRecord | None, now_s: float) -> None:
@@ -188,7 +188,7 @@ class ShardLease:
         """Return the next request, or None if there is nothing to send now.
 
         Args:
-            now_s: the time at which it is sent.
+            now_s: time at which the request is sent.
             preference: live replicas, the preferred one first; without this one when it leaves.
         """
         if self._in_flight is not None or now_s < self._retry_at_s:

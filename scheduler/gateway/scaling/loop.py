@@ -32,11 +32,11 @@ class ScalingLoop:
     """Asks the scaler every second, and soon after a call that finds no free pod.
 
     Args:
-        runtime: whose calls and clock it follows.
-        pools: starts and ends pods.
-        scaler: decides.
-        is_synced: tells if the first lists of servers and pods are complete; nothing is decided
-            before.
+        runtime: runtime whose calls and clock the loop follows.
+        pools: pools that start and end pods.
+        scaler: scaler that decides on pods and shares.
+        is_synced: returns true if the first lists of servers and pods are complete; nothing is
+            decided before.
     """
 
     def __init__(

@@ -11,8 +11,9 @@ class StartLimits(NamedTuple):
     """Times that a start may take, ms.
 
     Attributes:
-        room_ms: until the scheduler has found a node.
-        start_ms: from there until the pod takes batches, and without readiness afterwards.
+        room_ms: longest time until the scheduler has found a node.
+        start_ms: longest time from there until the pod takes batches, and without readiness
+            afterwards.
     """
 
     room_ms: float = 30_000.0

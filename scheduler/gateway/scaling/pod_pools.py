@@ -8,7 +8,7 @@ an answer is repeated and makes one pod.
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.errors import ApiError, ClusterError
@@ -65,18 +65,23 @@ class StartPauses(Protocol):
         """Return the end of the pause of a share, or the last one of all shares."""
 
 
+class _ServedFunction(NamedTuple):
+    server: FunctionServer
+    profile: FunctionProfile
+
+
 class PodPools:
     """The pods of all templates; it stands between the discovery and the runtime.
 
     Args:
-        runtime: gets the pods.
-        client: creates and deletes pods.
-        pauses: Receives failures and successes of starts.
-        failures: Reports pods that did not start to the server's owner and to clients.
+        runtime: runtime that gets the pods.
+        client: client that creates and deletes pods.
+        pauses: receiver of failures and successes of starts.
+        failures: reports of failed starts to the server's owner and to clients.
         connect: opens the client of a pod's model server, for its first batch.
-        on_server: called with a server that was added or changed, with a template or not.
-        limits: of a start.
-        scheduler_name: of the pods whose template names none.
+        on_server: callback that gets an added or changed server, with a template or not.
+        limits: longest times that a pod may take to start.
+        scheduler_name: scheduler of pods whose template names none.
     """
 
     def __init__(  # noqa: PLR0913 - its collaborators, each by its name
@@ -99,7 +104,7 @@ class PodPools:
         self._limits = limits
         self._scheduler_name = scheduler_name
         self._on_server = on_server
-        self._servers: dict[FunctionKey, tuple[FunctionServer, FunctionProfile]] = {}
+        self._servers: dict[FunctionKey, _ServedFunction] = {}
         self._pods: dict[str, PoolPod] = {}
         self._deletions: dict[str, asyncio.Task[None]] = {}
         self._creations = 0
@@ -114,14 +119,14 @@ class PodPools:
 
     def start(self, function: FunctionKey, share: Share) -> None:
         """Create a pod, unless the server has its maximum."""
-        known = self._servers.get(function)
+        served = self._servers.get(function)
         if (
-            known is None
+            served is None
             or self._creations >= CREATIONS_MAX
-            or self._count(function) >= known[0].spec.pods_max
+            or self._count(function) >= served.server.spec.pods_max
         ):
             return
-        server, profile = known
+        server, profile = served
         pod = PoolPod(new_name(server), function, share, self._runtime.now_ms())
         namespace, name = pod.key
         row = largest_row(profile, share)
@@ -137,7 +142,7 @@ class PodPools:
 
     def _expect(self, pod: PoolPod, profile: FunctionProfile) -> None:
         self._pods[pod.name] = pod
-        slots = self._servers[pod.function][0].spec.slots
+        slots = self._servers[pod.function].server.spec.slots
         ready_ms = pod.since_ms + (profile.spec.cold_start_ms or 0.0)
         self._runtime.expect_pod(pod.name, pod.function, pod.share, slots=slots, ready_ms=ready_ms)
 
@@ -190,11 +195,11 @@ class PodPools:
         self._delete(pod)
 
     def _note_failure(self, pod: PoolPod, why: str) -> None:
-        if (known := self._servers.get(pod.function)) is not None:
+        if (served := self._servers.get(pod.function)) is not None:
             now_ms = self._runtime.now_ms()
             self._pauses.start_failed(PodStart(pod.function, pod.share), now_ms)
             pause_ms = self._pauses.paused_until_ms(pod.function, pod.share) - now_ms
-            self._failures.add(known[0], pod.name, pod.share, why, pause_ms=pause_ms)
+            self._failures.add(served.server, pod.name, pod.share, why, pause_ms=pause_ms)
 
     def _delete(self, pod: PoolPod) -> None:
         if pod.name not in self._deletions:
@@ -224,12 +229,12 @@ class PodPools:
         """Take a server, with a template or not."""
         self._runtime.set_server(server, profile)
         self._on_server(server)
-        known = self._servers.get(server.function_key)
-        is_another = known is not None and known[0].metadata.uid != server.metadata.uid
+        served = self._servers.get(server.function_key)
+        is_another = served is not None and served.server.metadata.uid != server.metadata.uid
         if is_another or server.spec.template is None:
             self._forget_function(server.function_key)
         if server.spec.template is not None:
-            self._servers[server.function_key] = server, profile
+            self._servers[server.function_key] = _ServedFunction(server, profile)
 
     def remove_server(self, function: FunctionKey) -> None:
         """Forget a server; Kubernetes deletes the pods that it owns."""
@@ -265,10 +270,10 @@ class PodPools:
     def _adopted(self, name: str, server: FunctionServer, raw: Mapping[str, Any]) -> PoolPod | None:
         """Take a pod that this process has not created; None if it is being deleted."""
         function = server.function_key
-        known = self._servers.get(function)
-        if known is None or raw["metadata"].get("deletionTimestamp"):
+        served = self._servers.get(function)
+        if served is None or raw["metadata"].get("deletionTimestamp"):
             return None
-        profile = known[1]
+        profile = served.profile
         labels = raw["metadata"].get("labels") or {}
         # The server's function may have changed since the pod was created.
         share = share_of(raw, profile) if labels.get(LABEL_FUNCTION) == function[1] else None
@@ -282,7 +287,7 @@ class PodPools:
         return pod
 
     def pool_pod_gone(self, name: str) -> None:
-        """Take notice that a pod was deleted; any pod may be reported."""
+        """Handle the deletion of a pod; any pod may be reported."""
         pod = self._pods.get(name)
         if pod is None:
             return
@@ -305,7 +310,7 @@ class PodPools:
             self._warm(pod)
 
     def pod_ready(self, name: str) -> None:
-        """Take notice that a pod's containers are ready."""
+        """Handle the readiness of a pod's containers."""
         pod = self._pods.get(name)
         if pod is None or (pod.serving_ms is not None and not pod.is_ending):
             if pod is not None:

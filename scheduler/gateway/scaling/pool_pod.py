@@ -30,19 +30,19 @@ class PoolPod:
 
     Attributes:
         name: ``namespace/name``.
-        function: that it serves.
-        share: that it was created for; the granted one may be on another GPU model.
-        since_ms: time of the decision, or of its adoption.
-        uid: empty until the API server reports it.
+        function: key of the function that the pod serves.
+        share: share that the pod was created for; the granted one may be on another GPU model.
+        since_ms: time of the decision, or of the pod's adoption.
+        uid: UID of the pod; empty until the API server reports it.
         seen_ms: time of the API server's first report.
-        bound_ms: time from which it was seen with a node.
-        serving_ms: time from which it takes batches.
+        bound_ms: time from which the pod was seen with a node.
+        serving_ms: time from which the pod takes batches.
         unready_ms: time from which it takes none any more; None while it does, and before it did.
-        unschedulable: the scheduler's reason why it has no node; empty if there is none.
-        server_pod: as discovered, while it has an address.
-        is_ending: it gets no further batch, and is deleted.
-        is_proven: True once `proves_share` has returned true.
-        task: its creation or its warm-up.
+        unschedulable: reason of the scheduler why the pod has no node; empty without one.
+        server_pod: pod as it was discovered, while it has an address.
+        is_ending: true if the pod gets no further batch, and will be deleted.
+        is_proven: true once `proves_share` has returned true.
+        task: task of the pod's creation or warm-up.
     """
 
     name: str
@@ -112,10 +112,10 @@ def pool_pod_object(
     """Return the Pod for a share.
 
     Args:
-        name: its name, without the namespace.
-        server: with a template.
-        row: the only configuration that it may be granted.
-        scheduler_name: its scheduler, unless the template names one.
+        name: name of the pod, without the namespace.
+        server: server of the pod, with a template.
+        row: only configuration that the pod may be granted.
+        scheduler_name: scheduler of the pod, unless the template names one.
     """
     assert server.spec.template is not None  # noqa: S101 - others start no pods
     point = {"batch": row.batch, "cpu": row.cpu, "gpuPercent": row.gpu_percent}

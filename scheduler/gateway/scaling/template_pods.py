@@ -40,7 +40,7 @@ class PodLink(Protocol):
         """Records Events."""
 
     def synced(self) -> bool:
-        """Tell if the first list of every resource has been passed on."""
+        """Return true if the first list of every resource has been passed on."""
 
 
 class _LiveScaler:
@@ -60,16 +60,16 @@ class TemplatePods:
     """Pods that the gateway creates and ends.
 
     Args:
-        runtime: gets the pods.
-        prices: of vCPUs and GPUs.
+        runtime: runtime that gets the pods.
+        prices: prices of vCPUs and GPUs.
         server_context_mib: memory of each GPU that no pod gets.
-        gateway: settings.
-        scheduler_name: of the pods whose template names none.
+        gateway: settings of the gateway.
+        scheduler_name: scheduler of pods whose template names none.
         connect: opens the client of a pod's model server.
         link: connection to the cluster.
 
     Attributes:
-        pools: between discovery and runtime.
+        pools: pods of all templates, between discovery and runtime.
     """
 
     def __init__(  # noqa: PLR0913 - each by its name

@@ -41,11 +41,11 @@ async def warm_up(
     serves without a warm-up. It waits until it is cancelled: the caller limits a pod's start.
 
     Args:
-        server: of the pod.
-        model: its name there.
-        rows: of the batch.
+        server: model server of the pod.
+        model: name of the model at the server.
+        rows: number of rows of the batch.
         pod: name of the pod, for the log.
-        sleep: waits for seconds.
+        sleep: waits for a number of seconds.
     """
     backoff = Backoff(start_s=FIRST_PAUSE_S, cap_s=LAST_PAUSE_S)
     while True:
@@ -69,7 +69,7 @@ def zeros(metadata: dict[str, Any], rows: int) -> InferRequest:
     """Return a request with zeros for each input of the metadata.
 
     Args:
-        metadata: the protocol's metadata object of a model.
+        metadata: metadata object of a model, as the protocol has it.
         rows: first dimension, where the metadata leaves it open.
 
     Raises:

@@ -25,12 +25,12 @@ class BatchRunner:
     """Runs batches and reports their ends to the dispatcher.
 
     Args:
-        dispatcher: its payloads are a `ServedCall` for each request; its jobs' parts are of
-            `RowRange`.
-        pods: the clients of their model servers.
+        dispatcher: dispatcher whose payloads are a `ServedCall` for each request; the parts of its
+            jobs are of `RowRange`.
+        pods: clients of the pods' model servers.
         workflows: names of stages, for reports.
-        recorder: receives reports for metrics.
-        on_report: called after each report to the dispatcher.
+        recorder: receiver of reports for metrics.
+        on_report: callback after each report to the dispatcher.
     """
 
     def __init__(

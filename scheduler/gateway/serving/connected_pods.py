@@ -15,10 +15,10 @@ class ConnectedPod:
     """A pod of the dispatcher.
 
     Attributes:
-        pod: as the dispatcher knows it.
-        server: client of its model server.
-        model: name of the model there.
-        tasks: the batches that are on it.
+        pod: pod as the dispatcher has it.
+        server: client of the pod's model server.
+        model: name of the model at the server.
+        tasks: tasks of the batches that run on the pod.
     """
 
     __slots__ = ("model", "pod", "server", "tasks")

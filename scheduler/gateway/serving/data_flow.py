@@ -47,9 +47,9 @@ class DataFlow:
 
         Args:
             stage: index of the stage.
-            request: the client's.
-            outputs: those of the stages before.
-            only: the client calls this stage alone.
+            request: request of the client.
+            outputs: outputs of the stages before.
+            only: true if the client calls this stage alone.
 
         Raises:
             MessageError: an earlier stage lacks an output, or two have the same name.
@@ -68,9 +68,9 @@ class DataFlow:
         """Return the outputs for a client, all of them or those that it requests.
 
         Args:
-            request: the client's.
-            outputs: those of the stages, for the requests of `request_at`.
-            only: index of the only stage that is run; None: all of them.
+            request: request of the client.
+            outputs: outputs of the stages, for the requests of `request_at`.
+            only: index of the only stage that is run; None: all stages are run.
 
         Raises:
             MessageError: a requested output is missing, or two have the same name.

@@ -12,12 +12,12 @@ class BatchEnded(NamedTuple):
     """A batch that a model server has answered.
 
     Attributes:
-        workflow, stage: of its rows.
+        workflow, stage: workflow and stage of the batch's rows.
         rows: number of rows.
-        share: resources of its pod.
-        queue_s: for each call in it, the time in the queue.
-        execute_s: from the request to the model server to its answer.
-        profiled_s: as its profile says.
+        share: resources of the pod.
+        queue_s: time in the queue of each call in the batch.
+        execute_s: time from the request to the model server to its answer.
+        profiled_s: time of the batch according to its profile.
     """
 
     workflow: WorkflowKey

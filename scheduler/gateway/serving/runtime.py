@@ -39,15 +39,15 @@ class Runtime:
     """Answers calls; the documents, and the pods that serve them, are reported to it.
 
     Args:
-        rules: of planning.
-        recorder: receives reports for metrics.
+        rules: rules of planning.
+        recorder: receiver of reports for metrics.
         connect: opens the client of a pod's model server.
-        rows_max: rows that may wait in the queues that a call enters.
-        on_late: service of late calls whose workflow does not say.
+        rows_max: largest number of rows that may wait in the queues that a call enters.
+        on_late: service of late calls whose workflow does not name one.
 
     Attributes:
-        is_draining: new calls are refused.
-        on_waiting: called for each call that finds no free pod.
+        is_draining: true if new calls are refused.
+        on_waiting: callback for each call that finds no free pod.
     """
 
     def __init__(

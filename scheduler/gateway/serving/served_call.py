@@ -14,13 +14,13 @@ class ServedCall:
     """A call between its arrival and its answer.
 
     Attributes:
-        call: the client's.
-        served: its workflow, as it was at the arrival.
-        only: index of the only stage that is run; None: all stages.
-        answer: what the front waits for.
-        outputs: by stage that has ended.
-        error: why its last batch failed; None before.
-        batch: rows of the largest batch that it was part of.
+        call: call of the client.
+        served: workflow of the call, as it was at the arrival.
+        only: index of the only stage that is run; None: all stages are run.
+        answer: future of the answer, for which the front waits.
+        outputs: outputs of the stages that have ended, by stage.
+        error: error of the call's last batch; None before.
+        batch: rows of the largest batch that the call was part of.
     """
 
     __slots__ = ("_answered_parts", "answer", "batch", "call", "error", "only", "outputs", "served")

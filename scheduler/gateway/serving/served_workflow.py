@@ -11,10 +11,10 @@ class ServedWorkflow:
     """A workflow, its stages' functions, and the way of tensors through them.
 
     Attributes:
-        key: namespace and name.
+        key: namespace and name of the workflow.
         slo_ms: latency that a call may take.
-        flow: of its tensors.
-        names, functions: of its stages.
+        flow: path of tensors between the workflow's stages.
+        names, functions: names and functions of the workflow's stages.
     """
 
     __slots__ = ("flow", "functions", "key", "names", "slo_ms")

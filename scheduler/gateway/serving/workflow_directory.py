@@ -30,8 +30,8 @@ class WorkflowDirectory:
     """All workflows, and the pods that serve their functions.
 
     Attributes:
-        cold_start_refusal: says why a call cannot wait for a pod of a function to start; None if
-            it can.
+        cold_start_refusal: returns the reason why a call cannot wait for a pod of a function to
+            start, or None.
     """
 
     def __init__(self, pods: ConnectedPods) -> None:
@@ -59,10 +59,10 @@ class WorkflowDirectory:
         """
         workflow = self._workflows.get((namespace, name))
         if workflow is None:
-            known = listed(sorted(known for space, known in self._workflows if space == namespace))
+            names = listed(sorted(key[1] for key in self._workflows if key[0] == namespace))
             raise CallError(
                 404,
-                f"workflow {name} is not known in namespace {namespace}, which has: {known}; "
+                f"workflow {name} is not known in namespace {namespace}, which has: {names}; "
                 "create the Workflow, or correct the path",
             )
         return workflow
