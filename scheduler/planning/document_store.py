@@ -39,7 +39,7 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
 
     Attributes:
         documents: the valid documents.
-        problems: problems of the invalid ones.
+        problems: problems of the invalid documents.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class DocumentStore:
     """All documents. The work of a change is that of the workflows that it concerns.
 
     Attributes:
-        catalogue: a view of the valid documents.
-        on_discard: Listeners, called in this order with the workflows and the functions whose
+        catalogue: view of the valid documents.
+        on_discard: listeners, called in this order with the workflows and the functions whose
             prepared data are outdated.
     """
 

@@ -33,8 +33,9 @@ class PodPlanner:
         """Compute the candidates for a pod with the slack that is left now.
 
         Args:
-            pod: the pod.
-            fleet: nodes to plan for; None: of any size, with all GPU models that have profiles.
+            pod: pod to plan.
+            fleet: capacity of the nodes to plan for; None: nodes of any size, with all GPU models
+                that have profiles.
             starts_ms: allowed start latencies; None: the shortest on any node.
 
         Raises:

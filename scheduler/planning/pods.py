@@ -22,11 +22,12 @@ class PendingPod:
     """A pod that is not bound yet.
 
     Attributes:
-        function_pod: None for a pod of another owner, and for one with a ``problem``.
-        problem: why a function pod cannot be read. A pod that requests a GPU share and has none of
-            our labels has one: kube-scheduler would count the share on a node, the ledger on no
-            GPU.
-        raw: the Pod object.
+        function_pod: pod of a function; None for a pod of another owner, and for one with a
+            ``problem``.
+        problem: reason why a function pod cannot be read. A pod that requests a GPU share and has
+            none of our labels has one: kube-scheduler would count the share on a node, the ledger
+            on no GPU.
+        raw: Pod object of the API server.
     """
 
     namespace: str

@@ -24,9 +24,9 @@ class Preparation:
     """Prepares workflows while `run` runs; before and after that, planning prepares them itself.
 
     Args:
-        documents: Documents of the workflows.
-        planner: Planner over the documents; it discards what is outdated first.
-        fleet: Returns the capacity of the nodes.
+        documents: documents of the workflows.
+        planner: planner over the documents; it discards what is outdated first.
+        fleet: returns the capacity of the nodes.
     """
 
     def __init__(

@@ -33,13 +33,13 @@ class PlanningService:
 
     Args:
         settings: limits, prices and rules of plans.
-        link: cluster whose objects it follows.
+        link: connection to the cluster whose objects the service follows.
         clock: seconds since the epoch.
         monotonic: clock of all waiting times, seconds.
 
     Attributes:
-        fatal_error: why a background task ended; /healthz then has the container restarted.
-        on_ready: called once, when the service is ready for the first time.
+        fatal_error: reason why a background task ended; /healthz then has the container restarted.
+        on_ready: callback for the first time that the service is ready.
     """
 
     def __init__(
