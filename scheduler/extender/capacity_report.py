@@ -14,7 +14,7 @@ class CapacityReport:
     """Compares the profiles with the nodes, and returns each Workflow's report when it changes.
 
     Attributes:
-        reported: the present report of each Workflow that has one, as it was returned.
+        reported: present report of each Workflow that has one, as it was returned.
     """
 
     def __init__(self, state: State) -> None:
@@ -50,9 +50,9 @@ class CapacityReport:
         return changes
 
     def _text(self, workflow: Workflow) -> str:
-        known = self._state.documents.catalogue.profiles
+        profiles = self._state.documents.catalogue.profiles
         functions = dict.fromkeys(stage.function for stage in workflow.spec.stages)
-        texts = (self._excess[f][1] for f in functions if f in known and f in self._excess)
+        texts = (self._excess[f][1] for f in functions if f in profiles and f in self._excess)
         return "; ".join(text for text in texts if text)
 
 

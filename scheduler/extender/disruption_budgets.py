@@ -69,7 +69,7 @@ class DisruptionBudgets:
 
 
 def _matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Tell if a LabelSelector matches; one without a requirement matches nothing."""
+    """Return true if a LabelSelector matches; one without a requirement matches nothing."""
     values = selector.get("matchLabels") or {}
     expressions = selector.get("matchExpressions") or ()
     return (

@@ -57,8 +57,8 @@ class Nominations:
         return () if nomination is None else nomination.victims
 
     @contextmanager
-    def held(self, fleet: Fleet, pod: PendingPod) -> Iterator[None]:
-        """Reserve all that is held against this pod; the block must not await."""
+    def reserved(self, fleet: Fleet, pod: PendingPod) -> Iterator[None]:
+        """Reserve nominated shares of pods of no lower priority; the block must not await."""
         nominations = list(self._against(pod))
         for nomination in nominations:
             fleet.reserve(nomination)
@@ -80,7 +80,7 @@ class Nominations:
 
     def _expire(self) -> None:
         """Forget pods that are bound or deleted."""
-        self._choices = {u: chosen for u, chosen in self._choices.items() if u in self._pending}
+        self._choices = {u: by_node for u, by_node in self._choices.items() if u in self._pending}
 
 
 def _nominated_node(pod: PendingPod) -> str:

@@ -60,9 +60,10 @@ class _Choice:
 
     Attributes:
         violations: number of victims whose eviction violates a disruption budget.
-        nomination: the pod's share, and the pods to evict, the most important first.
-        loss: the violations, the rank of the victims that kube-scheduler did not propose, then of
-            all of them, as kube-scheduler ranks: the highest priority, then their number.
+        nomination: share of the pod, and the pods to evict, the most important first.
+        loss: violations, rank of the victims that kube-scheduler did not propose, and rank of all
+            victims, compared in this order. The rank is kube-scheduler's: the highest priority,
+            then the number.
     """
 
     violations: int
@@ -115,7 +116,7 @@ class Preemptor:
             for index, (node, proposed) in enumerate(victims.items())
         ]
         # Another pod waits for its victims, too: what they free is its share.
-        with self._scheduler.nominations.held(self._state.ledger.fleet, pod):
+        with self._scheduler.nominations.reserved(self._state.ledger.fleet, pod):
             choices = self._repeated(pod.uid, pod.function_pod, calls) or {
                 call.node: choice
                 for call in calls
@@ -181,20 +182,20 @@ class Preemptor:
         """
         fleet, node = self._state.ledger.fleet, call.node
         row = fleet.node_row.get(node)
-        known = None if row is None else fleet.nodes[row]
-        if known is None:
+        gpu_node = None if row is None else fleet.nodes[row]
+        if gpu_node is None:
             return None
         reservations = self._evictable(node)
         proposed = [reservations[uid] for uid in call.uids if uid in reservations]
         unknown = [uid for uid in call.uids if uid not in reservations]
         choices = []
-        for gpu in known.gpus:
+        for gpu in gpu_node.gpus:
             demands = call.demands(gpu)
             if not demands or not gpu.healthy:
                 continue
             gpu_row = fleet.gpu_row(node, gpu.uuid)
             capacity = self._capacity(gpu_row)
-            on_gpu = [held for held in reservations.values() if held.gpu_uuid == gpu.uuid]
+            on_gpu = [r for r in reservations.values() if r.gpu_uuid == gpu.uuid]
             for reservation in proposed:
                 if reservation.gpu_uuid == gpu.uuid:
                     capacity = capacity.without(reservation)
@@ -209,16 +210,16 @@ class Preemptor:
     def _evictable(self, node: str) -> dict[str, Reservation]:
         """Return the reservations of a node's pods, by UID, without pods that have vanished."""
         state = self._state
-        held_there = state.ledger.on_node(node)
-        return {held.uid: held for held in held_there if not state.pods.is_ending(held.uid)}
+        reservations = state.ledger.on_node(node)
+        return {r.uid: r for r in reservations if not state.pods.is_ending(r.uid)}
 
     def _by_importance(
         self, lower: list[Reservation], proposed: list[Reservation]
     ) -> list[Reservation]:
         """Order pods: those that violate no budget, then the least important, then the largest."""
-        ordered = sorted(lower, key=lambda held: (held.priority, -held.gpu_percent))
+        ordered = sorted(lower, key=lambda r: (r.priority, -r.gpu_percent))
         violating = self._disruption_budgets.violating((*proposed, *ordered))
-        return sorted(ordered, key=lambda held: held.uid in violating)
+        return sorted(ordered, key=lambda r: r.uid in violating)
 
     def _choice(
         self,
@@ -250,7 +251,7 @@ class Preemptor:
                 spare_milli -= victim.cpu_milli
                 spare_percent -= victim.gpu_percent
         # kube-scheduler takes the first victim for the most important one.
-        remaining = sorted(victims.values(), key=lambda held: -held.priority)
+        remaining = sorted(victims.values(), key=lambda victim: -victim.priority)
         violations = len(self._disruption_budgets.violating(remaining))
         uids = (*(victim.uid for victim in remaining), *unknown)
         return _Choice(

@@ -12,8 +12,8 @@ def replay(snapshot: Mapping[str, Any], name: str | None = None) -> list[dict[st
     """Explain the pending pods of a snapshot, as ``/v1/explain`` does; ``name`` selects one.
 
     Args:
-        snapshot: the JSON of ``/v1/snapshot``.
-        name: namespace/name of a pod; None: all pending pods.
+        snapshot: JSON of ``/v1/snapshot``.
+        name: namespace/name of a pod. Default: all pending pods.
 
     Raises:
         SnapshotError: it is not a snapshot of this version, or has no such pending pod.
@@ -23,9 +23,9 @@ def replay(snapshot: Mapping[str, Any], name: str | None = None) -> list[dict[st
     nodes = state.ledger.node_names()
     pods = {f"{pod.namespace}/{pod.name}": pod for pod in state.pods.pending.values()}
     if name is not None and name not in pods:
-        known = ", ".join(sorted(pods)) or "none"
+        pending = ", ".join(sorted(pods)) or "none"
         raise SnapshotError(
-            f"pod {name} is not pending in the snapshot (pending: {known}); "
+            f"pod {name} is not pending in the snapshot (pending: {pending}); "
             "give its namespace/name, or save a snapshot while it waits"
         )
     selected = pods.values() if name is None else [pods[name]]

@@ -29,8 +29,8 @@ class Decision:
         passing: nodes that filter returns. For a pod that states no preference, the best
             ``ESG_FILTER_NODES_MAX`` of ``feasible``, best first; else all of them.
         refusals: reasons of all other nodes.
-        plan: None for a pod of another owner, and while a Binding is in progress.
-        placement: None where ``plan`` is.
+        plan: plan of the pod; None for a pod of another owner, and while a Binding is in progress.
+        placement: placement of the plan's candidates on the nodes; None without a plan.
     """
 
     feasible: list[str]
@@ -44,7 +44,7 @@ class Scheduler:
     """Schedules pods by the current state; it changes nothing.
 
     Attributes:
-        planner: plans pods over the same state.
+        planner: planner of pods over the same state.
         nominations: nodes and victims that preemption has chosen for pending pods.
     """
 
@@ -72,7 +72,7 @@ class Scheduler:
         reservation = self._state.ledger.reservation(pod.uid)
         if reservation is not None:
             return _binding_in_progress(reservation.node, nodes)
-        with self.nominations.held(self._state.ledger.fleet, pod):
+        with self.nominations.reserved(self._state.ledger.fleet, pod):
             try:
                 plan, placement = self._place(pod.function_pod, nodes)
             except TooLargeError as error:
@@ -91,7 +91,7 @@ class Scheduler:
             return dict.fromkeys(nodes, 0)
         if self._state.ledger.reservation(pod.uid) is not None:
             return dict.fromkeys(nodes, SCORE_MAX)
-        with self.nominations.held(self._state.ledger.fleet, pod):
+        with self.nominations.reserved(self._state.ledger.fleet, pod):
             _, placement = self._place(pod.function_pod, nodes)
         return dict(zip(nodes, placement.scores.tolist(), strict=True))
 
