@@ -49,7 +49,7 @@ async def _node_users(name: str, kubeconfig: Path | None) -> NodeUsers | None:
 
 def _table(results: Iterable[Finding]) -> Iterable[str]:
     for result in results:
-        first, *rest = wrap(result.text, _WIDTH) or [""]
+        first, *lines = wrap(result.text, _WIDTH) or [""]
         yield f"{result.verdict:8} {result.subject:22} {first}"
-        lines = rest + [f"-> {line}" for line in wrap(result.remedy, _WIDTH)]
+        lines += [f"-> {line}" for line in wrap(result.remedy, _WIDTH)]
         yield from (f"{'':31} {line}" for line in lines)

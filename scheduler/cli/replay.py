@@ -71,5 +71,5 @@ def _plan_lines(plan: Mapping[str, Any], selected: int | None) -> list[str]:
 
 
 def _listed(names: list[str]) -> str:
-    rest = f" and {len(names) - _NODES_SHOWN} more" if len(names) > _NODES_SHOWN else ""
-    return (", ".join(names[:_NODES_SHOWN]) or "none") + rest
+    suffix = f" and {len(names) - _NODES_SHOWN} more" if len(names) > _NODES_SHOWN else ""
+    return (", ".join(names[:_NODES_SHOWN]) or "none") + suffix
