@@ -20,8 +20,8 @@ class InferCall(NamedTuple):
     Attributes:
         namespace: namespace of the workflow.
         workflow: name of the workflow.
-        stage: the only stage to run, or None for the whole workflow.
-        request: the parsed body.
+        stage: only stage to run, or None for the whole workflow.
+        request: parsed body.
         arrival_ms: end of the headers' arrival, or an earlier arrival at a proxy; the backend's
             clock.
         timeout_ms: time limit of the client, counted from the arrival; None: the workflow's SLO.
@@ -90,7 +90,7 @@ class Backend(Protocol):
         Args:
             namespace: namespace of the workflow.
             workflow: name of the workflow.
-            stage: the only stage to run, or None.
+            stage: only stage to run, or None.
             body_bytes: announced size of the body; 0 if it is unknown.
 
         Raises:
