@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -136,10 +136,9 @@ class GatewayService:
             on_late=settings.on_lost_slo,
         )
         self.access: TokenAccess | None = None
+        self._works: list[Callable[[], Coroutine[None, None, None]]] = []
         if gateway.access:
-            self.access = TokenAccess(
-                lambda: self.link.reviews, on_refused=self.metrics.access_refused
-            )
+            self.access = self._token_access(gateway)
         self.template_pods: TemplatePods | None = None
         if gateway.pods:
             self.template_pods = TemplatePods(
@@ -166,6 +165,18 @@ class GatewayService:
         )
         self.documents.on_profile = self.discovery.profile_changed
 
+    def _token_access(self, gateway: GatewaySettings) -> TokenAccess:
+        # It takes 0.2 s to load, which a gateway without access control does not need.
+        from scheduler.gateway.token_filter import TokenFilter  # noqa: PLC0415
+
+        token_filter = TokenFilter(lambda: self.link.reviews, gateway.further_issuers)
+        self._works.append(token_filter.follow)
+        return TokenAccess(
+            lambda: self.link.reviews,
+            prefilter=token_filter.check,
+            on_refused=self.metrics.access_refused,
+        )
+
     # -- life cycle ------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
@@ -182,7 +193,7 @@ class GatewayService:
         if self.replicas is not None:
             watched = (*watched, *self.replicas.watched())
         async with self._connect(watched) as self.link:
-            works = [self._prepare(), self.link.run()]
+            works = [self._prepare(), self.link.run(), *(work() for work in self._works)]
             if self.template_pods is not None:
                 works.append(self.template_pods.run())
             if self.replicas is not None:
