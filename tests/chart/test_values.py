@@ -257,6 +257,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "drain_s": 12.5,
         "cpus_per_gpu": 16.5,
         "access": True,
+        "access_issuers": "https://login.example.com",
         "pod_room_s": 90.5,
         "pod_start_s": 600.5,
     },
