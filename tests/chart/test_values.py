@@ -293,6 +293,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "server_context_mib": 2048,
         "api_timeout_s": 2.5,
         "assumed_ttl_s": 100,
+        "deletion_grace_max_s": 65,
         "stale_after_s": 1e6,
         "abandoned_after_s": 1200,
         "keep_alive_s": 60,

@@ -94,10 +94,8 @@ async def following(reviews, *further):
     task = asyncio.create_task(token_filter.follow())
     try:
         if "*" not in further:
-            await eventually(reviews.reads)
-        yield TokenAccess(
-            reviews, prefilter=token_filter.check, on_refused=reviews.refused.append
-        )
+            await eventually(lambda: reviews.reads)
+        yield TokenAccess(reviews, prefilter=token_filter.check, on_refused=reviews.refused.append)
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -202,7 +200,7 @@ async def test_keys_are_read_again(monkeypatch, logged):
         assert len(reviews.reviewed) == 1
         reviews.unreadable, reviews.keys = None, [rotated]
         reads = reviews.reads
-        await eventually(reviews.reads > reads + 1)
+        await eventually(lambda: reviews.reads > reads + 1)
         await call(service, KEY.token(jti="2"))
         await call(service, rotated.token())
         assert len(reviews.reviewed) == 2
