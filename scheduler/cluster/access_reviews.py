@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 from scheduler.cluster.api import Api
 
+_ISSUER = "/.well-known/openid-configuration"
+_KEYS = "/openid/v1/jwks"
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -23,11 +25,36 @@ class Access(NamedTuple):
     name: str
 
 
+class TokenIssuer(NamedTuple):
+    """Issuer of the cluster's service account tokens.
+
+    Attributes:
+        name: the claim ``iss`` of its tokens.
+        keys: a JSON Web Key Set.
+        own_token: token of this process, whose audiences are those of the API server; empty if it
+            has none.
+    """
+
+    name: str
+    keys: dict[str, Any]
+    own_token: str
+
+
 class AccessReviews:
     """Reviews of tokens and rights."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
+
+    async def issuer(self) -> TokenIssuer:
+        """Return the issuer of service account tokens.
+
+        Raises:
+            ClusterError: there is no answer.
+        """
+        document = await self._api.get(_ISSUER)
+        keys = await self._api.get(_KEYS)
+        return TokenIssuer(str(document.get("issuer", "")), keys, await self._api.token())
 
     async def user(self, token: str) -> dict[str, Any] | None:
         """Return the user of a token, as a TokenReview describes it; None: the token is not valid.

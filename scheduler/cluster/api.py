@@ -66,6 +66,11 @@ class Api:
         """Close all connections."""
         await self._rest.close()
 
+    async def token(self) -> str:
+        """Return the bearer token of this process; empty if it has another credential."""
+        scheme, _, token = (await self._credentials.authorization() or "").partition(" ")
+        return token if scheme == "Bearer" else ""
+
     async def get(
         self, path: str, *, query: Mapping[str, Any] | None = None, timeout_s: float | None = None
     ) -> Raw:
@@ -151,7 +156,7 @@ class Api:
     ) -> aiohttp.ClientResponse:
         # Uncompressed: compression of a long list takes the server longer than a cluster's network.
         headers = {
-            "Accept": "application/json",
+            "Accept": "application/json, application/jwk-set+json",  # the keys of tokens
             "Accept-Encoding": "identity",
             "User-Agent": USER_AGENT,
         }

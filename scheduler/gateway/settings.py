@@ -96,6 +96,13 @@ class GatewaySettings(BaseSettings):
         description="answer requests only with a Kubernetes token whose user may `create` "
         "`workflows/infer` (group esg-scheduler.io) in the Workflow's namespace",
     )
+    access_issuers: str = Field(
+        "",
+        description="further issuers (`iss`) of tokens that the API server accepts, such as that "
+        "of its OIDC users, by commas; `*`: any. By default a token that is no JWT of the "
+        "cluster's service accounts, for the gateway's own audience, is refused without asking "
+        "the API server",
+    )
     peers: str = Field(
         "",
         description="label selector of the pods of all replicas, which divide the namespaces among "
@@ -116,6 +123,11 @@ class GatewaySettings(BaseSettings):
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key must both be set, or neither")
         return self
+
+    @property
+    def further_issuers(self) -> frozenset[str]:
+        """Issuers of ``access_issuers``."""
+        return frozenset(filter(None, map(str.strip, self.access_issuers.split(","))))
 
     @model_validator(mode="after")
     def _peers_know_this_pod(self) -> Self:

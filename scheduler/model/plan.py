@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MS_PER_HOUR = 3_600_000.0
-RequestsPerSecond = float
 
 
 @dataclass(frozen=True, slots=True)

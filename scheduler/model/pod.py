@@ -14,7 +14,6 @@ from scheduler.model import names
 from scheduler.model.document_fields import LATENCY_MAX_MS
 from scheduler.model.documents import GridPoint
 from scheduler.model.message_text import listed, quoted
-from scheduler.model.plan import RequestsPerSecond
 from scheduler.model.pod_resources import CPU_MILLI_MAX, requested_cpu_milli
 from scheduler.model.quantity import QuantityError, milli, whole
 
@@ -73,7 +72,7 @@ class FunctionPod:
     deadline_s: float | None  # since the epoch
     arrival_s: float | None  # since the epoch
     queued: int | None
-    rate: RequestsPerSecond | None
+    rate_rps: float | None
     configuration: GridPoint | None  # the only one that may be granted
     cpu_ceiling_milli: int | None  # request of that container
     other_containers_cpu_milli: int  # requests of the pod's other containers
@@ -137,7 +136,7 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
         deadline_s=_timestamp_s(annotations, names.ANNOTATION_DEADLINE),
         arrival_s=_timestamp_s(annotations, names.ANNOTATION_ARRIVAL),
         queued=_queued(annotations),
-        rate=_rate(annotations),
+        rate_rps=_rate_rps(annotations),
         configuration=configuration_of(raw),
         cpu_ceiling_milli=(cpu := _ceiling(resources, "cpu", milli, CPU_MILLI_MAX)),
         other_containers_cpu_milli=max(0, requested_cpu_milli(raw) - (cpu or 0)),
@@ -348,17 +347,17 @@ def _queued(annotations: Mapping[str, Any]) -> int | None:
     return _integer(annotations, names.ANNOTATION_QUEUED, 1, QUEUED_MAX)
 
 
-def _rate(annotations: Mapping[str, Any]) -> RequestsPerSecond | None:
+def _rate_rps(annotations: Mapping[str, Any]) -> float | None:
     text = annotations.get(names.ANNOTATION_RATE)
     if text is None:
         return None
-    rate = float(text) if isinstance(text, str) and _RATE.fullmatch(text) else 0.0
-    if not 0 < rate <= RATE_MAX:
+    rate_rps = float(text) if isinstance(text, str) and _RATE.fullmatch(text) else 0.0
+    if not 0 < rate_rps <= RATE_MAX:
         raise PodError(
             f"annotation {names.ANNOTATION_RATE}: {quoted(text)} must be requests per second, "
             f"above 0 and at most {RATE_MAX:.0e}"
         )
-    return rate
+    return rate_rps
 
 
 def _integer(annotations: Mapping[str, Any], key: str, minimum: int, maximum: int) -> int:

@@ -54,7 +54,7 @@ class PodPlanner:
                 stage=pod.stage,
                 slack_ms=pod.slack_ms(slo_ms, state.clock()),
                 queued=pod.queued,
-                rate=pod.rate,
+                rate_rps=pod.rate_rps,
                 configuration=pod.configuration,
                 cpu_max=None if pod.cpu_ceiling_milli is None else pod.cpu_ceiling_milli // 1000,
                 gpu_percent_max=pod.gpu_percent_ceiling,

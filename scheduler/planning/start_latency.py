@@ -41,7 +41,7 @@ def start_latencies(state: State, pod: FunctionPod, nodes: Iterable[str]) -> Sta
     They are 0 for a pod that serves at a rate: it starts once, not for each of its requests. Where
     there are more than `DISTINCT_MAX` latencies, those between are rounded up to one of them.
     """
-    if pod.rate is not None:
+    if pod.rate_rps is not None:
         return _NONE
     cold_start_ms = _cold_start_ms(state, pod)
     output_ms = _transfers_ms(state, pod)

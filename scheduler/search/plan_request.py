@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from scheduler.model.documents import GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity
-from scheduler.model.plan import RequestsPerSecond
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 
 
@@ -19,7 +18,7 @@ class PlanRequest:
         slack_ms: time for the remaining stages; None: the workflow's own budget from this stage on.
         queued: number of waiting requests, the maximum batch of the current stage. If no
             configuration has a batch that small, the smallest existing batch is the maximum.
-        rate: requests per second that a long-lived pod must serve. The time to fill a batch,
+        rate_rps: requests per second that a long-lived pod must serve. The time to fill a batch,
             (batch - 1) / rate, is added to the current stage, and batch / latency must be at least
             the rate. If no configuration is fast enough, the plan is infeasible and lists those of
             the highest throughput.
@@ -43,7 +42,7 @@ class PlanRequest:
     stage: str
     slack_ms: float | None = None
     queued: int | None = None
-    rate: RequestsPerSecond | None = None
+    rate_rps: float | None = None
     configuration: GridPoint | None = None
     cpu_max: int | None = None
     gpu_percent_max: int | None = None

@@ -154,10 +154,10 @@ class Planner:
         if not request.starts_ms or not all(0 <= start < math.inf for start in request.starts_ms):
             raise PlanningError(f"starts_ms is {request.starts_ms}; give at least one time >= 0")
         interval_ms = 0.0
-        if request.rate is not None:
-            if not (math.isfinite(request.rate) and request.rate > 0):
-                raise PlanningError(f"rate is {request.rate}; give requests per second > 0")
-            interval_ms = 1000.0 / max(request.rate, RATE_MIN)
+        if request.rate_rps is not None:
+            if not (math.isfinite(request.rate_rps) and request.rate_rps > 0):
+                raise PlanningError(f"rate is {request.rate_rps}; give requests per second > 0")
+            interval_ms = 1000.0 / max(request.rate_rps, RATE_MIN)
         return StageQuery(
             k=request.k,
             batch=_ceiling(request.queued),
@@ -312,7 +312,7 @@ def _too_slow(rankings: list[Ranking], request: PlanRequest) -> str:
     first = [c.configuration for ranking in rankings for c in ranking.candidates[:1]]
     maximum = max(1000.0 * c.batch / c.latency_ms for c in first)
     return (
-        f"no configuration serves {request.rate:,g} requests per second: the maximum is "
+        f"no configuration serves {request.rate_rps:,g} requests per second: the maximum is "
         f"{maximum:,.1f}; those of the highest throughput come first"
     )
 

@@ -22,7 +22,6 @@ from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import GAPS_MS, PAPER_SETTINGS, SETTINGS, Load, Paper
 from workbench.simulation.workloads.parameters import Workload
 
-Quantity = float  # in the unit of the number that is estimated
 SHIPPED = "warm"
 ESG = "esg"
 AS_IS = "as it is"
@@ -195,8 +194,8 @@ class Estimate:
         seeds: number of values.
     """
 
-    mean: Quantity
-    half_width: Quantity | None
+    mean: float
+    half_width: float | None
     seeds: int
 
     @classmethod
@@ -265,7 +264,7 @@ class Findings:
         pairs = [(runs[seed][name], bases[seed][name]) for seed in runs.keys() & bases.keys()]
         return Estimate.of([run - base for run, base in pairs]) if pairs else None
 
-    def total(self, name: str, policy: str) -> Quantity:
+    def total(self, name: str, policy: str) -> float:
         """Sum a number over all runs of a policy as it is."""
         return sum(
             float(figures[name])

@@ -79,4 +79,4 @@ def test_a_start_time_shifts_the_curve(documents: Catalogue, start_ms: float) ->
 @given(catalogues(configurations_max=4))
 def test_an_unserved_rate_has_no_curve(documents: Catalogue) -> None:
     """If no configuration serves the rate, no time is enough."""
-    assert curves(documents, Rules(), replace(REQUEST, rate=1e12)) == ()
+    assert curves(documents, Rules(), replace(REQUEST, rate_rps=1e12)) == ()

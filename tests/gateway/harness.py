@@ -31,9 +31,9 @@ class Gateway:
                 writer.write(data)
                 return await reader.read()
 
-    async def request(self, method, path, body=b"", headers=()):
+    async def request(self, method, path, body=b"", headers=(), *, source="127.0.0.1"):
         """Send one request on a new connection; return status, headers and body."""
-        async with connection(self.port) as (reader, writer):
+        async with connection(self.port, source=source) as (reader, writer):
             writer.write(request_bytes(method, path, body, headers))
             async with asyncio.timeout(30):
                 return await read_answer(reader, head_only=method == "HEAD")
@@ -79,8 +79,11 @@ async def eventually(condition):
 
 
 @contextlib.asynccontextmanager
-async def connection(port):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**26)
+async def connection(port, *, source="127.0.0.1"):
+    """Connect from an address of the loopback."""
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, limit=2**26, local_addr=(source, 0)
+    )
     try:
         yield reader, writer
     finally:

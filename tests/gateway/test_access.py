@@ -7,9 +7,9 @@ import pytest
 from scheduler.cluster.access_reviews import Access
 from scheduler.cluster.errors import NoAnswerError
 from scheduler.gateway import access as module
-from scheduler.gateway.access import ALLOWED_S, REFUSED_S, TokenAccess
-from tests.gateway.harness import eventually, gateway
-from tests.gateway.messages import INFER, error_of, infer_body, rows_of
+from scheduler.gateway.access import ALLOWED_S, REFUSED_S, SOURCE_REVIEWS_MAX, TokenAccess
+from tests.gateway.harness import connection, eventually, gateway, read_answer, request_bytes
+from tests.gateway.messages import HEADER, INFER, error_of, infer_body, rows_of
 from tests.gateway.test_grpc_front import InferenceServerException, chain, tensors
 
 RIGHT = Access("default", "create", "esg-scheduler.io", "workflows/infer", "double")
@@ -69,12 +69,12 @@ def access(reviews, clock):
     return TokenAccess(reviews, on_refused=reviews.refused.append, clock_s=clock)
 
 
-async def call(service, token=None, scheme="Bearer"):
+async def call(service, token=None, scheme="Bearer", **options):
     """Send a request; return status, headers, and the error of the answer."""
     body, headers = infer_body(rows_of(1, 1))
     if token is not None:
         headers = [*headers, ("Authorization", f"{scheme} {token}")]
-    status, answer_headers, answer = await service.request("POST", INFER, body, headers)
+    status, answer_headers, answer = await service.request("POST", INFER, body, headers, **options)
     return status, answer_headers, "" if status == 200 else error_of(answer)
 
 
@@ -154,13 +154,71 @@ async def test_reviews_and_verdicts_are_bounded(access, reviews, monkeypatch):
         assert (await call(service, "third"))[0] == 429
         reviews.gate.set()
         await asyncio.gather(*running)
-        assert (await call(service, "alice's"))[0] == 200
+        assert (await call(service, "2"))[0] == 401
         reviews.reviewed.clear()
+        assert (await call(service, "2"))[0] == 401
         assert (await call(service, "1"))[0] == 401
-        assert (await call(service, "alice's"))[0] == 200
         assert reviews.reviewed == []
         assert (await call(service, "0"))[0] == 401
         assert reviews.reviewed == ["0"]
+
+
+async def test_refusals_do_not_drive_out_permissions(access, reviews, monkeypatch):
+    """However many invalid tokens come, a caller that was let in is not reviewed again."""
+    monkeypatch.setattr(module, "VERDICTS_MAX", 2)
+    async with gateway(access=access) as service:
+        assert (await call(service, "alice's"))[0] == 200
+        for number in range(5):
+            assert (await call(service, f"{number}"))[0] == 401
+        reviews.reviewed.clear()
+        assert (await call(service, "alice's"))[0] == 200
+        assert reviews.reviewed == []
+
+
+async def test_one_source_does_not_take_all_reviews(access, reviews, monkeypatch):
+    """A flood from one address leaves room for the callers of all others."""
+    reviews.gate.clear()
+    async with gateway(access=access) as service:
+        flood = [asyncio.create_task(call(service, f"{number}")) for number in range(100)]
+        await eventually(lambda: sum(task.done() for task in flood) == 100 - SOURCE_REVIEWS_MAX)
+        assert len(reviews.reviewed) == SOURCE_REVIEWS_MAX
+        valid = asyncio.create_task(call(service, "alice's", source="127.0.0.2"))
+        await eventually(lambda: "alice's" in reviews.reviewed)
+        reviews.gate.set()
+        assert (await valid)[0] == 200
+        outcomes = await asyncio.gather(*flood)
+        assert sorted({status for status, _, _ in outcomes}) == [401, 429]
+        assert (await call(service, "bob's"))[0] == 403
+
+
+async def test_a_token_is_reviewed_once_for_all_workflows(access, reviews):
+    """Its refusal is the token's, and a user is the same for all workflows, too."""
+    async with gateway(access=access) as service:
+        body, headers = infer_body(rows_of(1, 1))
+        for token in ("carol's", "bob's"):
+            authorized = [*headers, ("Authorization", f"Bearer {token}")]
+            for namespace in ("a", "b", "c"):
+                path = f"/{namespace}{INFER}"
+                status, _, _ = await service.request("POST", path, body, authorized)
+                assert status == (401 if token == "carol's" else 403)
+    tokens = [item for item in reviews.reviewed if isinstance(item, str)]
+    assert tokens == ["carol's", "bob's"]
+
+
+async def test_a_refused_caller_holds_no_memory(access, reviews):
+    """The review begins with the head, and its refusal ends the request before its body does."""
+    async with gateway(access=access) as service, connection(service.port) as (reader, writer):
+        reviews.gate.clear()
+        length = 50_000_000
+        headers = [("Authorization", "Bearer carol's"), ("Content-Length", length), (HEADER, 10)]
+        writer.write(request_bytes("POST", INFER, headers=headers) + bytes(100_000))
+        await eventually(lambda: service.memory.held_bytes == length and reviews.reviewed)
+        reviews.gate.set()
+        status, answer_headers, body = await read_answer(reader)
+        assert (status, answer_headers["connection"]) == (401, "close")
+        assert "not valid" in error_of(body)
+        assert service.memory.held_bytes == 0
+        assert reviews.refused == [401]
 
 
 async def test_health_needs_no_token(access):

@@ -1,4 +1,4 @@
-"""Long JSON is read and written next to the event loop, so that it delays no other request."""
+"""Long JSON is read and written off the event loop, so that it delays no other request."""
 
 import asyncio
 import threading

@@ -142,7 +142,7 @@ def best(measured, rules, request):
         stage=st.sampled_from(["a", "b"]),
         slack_ms=st.sampled_from([0.5, 5.0, 15.0, 50.0, 1e6]),
         queued=st.none() | st.sampled_from([1, 2, 5]),
-        rate=st.none() | st.sampled_from([1.0, 100.0, 400.0]),
+        rate_rps=st.none() | st.sampled_from([1.0, 100.0, 400.0]),
         cpu_max=st.none() | st.just(1),
         gpu_percent_max=st.none() | st.sampled_from([5, 50]),
         memory_mib_max=st.none() | st.sampled_from([1000, 1500]),
@@ -158,7 +158,7 @@ def test_no_plan_needs_a_dominated_configuration(measured, rules, request_):
     assert whole[0] == reduced[0]
     if whole[0]:
         assert reduced[2] == pytest.approx(whole[2])  # cheapest within the time
-    elif request_.rate is None:
+    elif request_.rate_rps is None:
         assert reduced[1] == pytest.approx(whole[1])  # the SLO is lost: the fastest
 
 

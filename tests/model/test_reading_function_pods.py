@@ -48,7 +48,7 @@ def test_every_field_is_parsed():
     read = function_pod(raw)
     assert (read.namespace, read.name, read.uid) == ("default", "n", "u")
     assert (read.workflow, read.stage, read.request) == ("w", "s", "r")
-    assert (read.container, read.queued, read.rate, read.priority) == (1, 3, 25.0, -5)
+    assert (read.container, read.queued, read.rate_rps, read.priority) == (1, 3, 25.0, -5)
     assert read.configuration == GridPoint(batch=8, cpu=2, gpu_percent=28)
     assert read.arrival_s == 1_767_323_045.25
     assert read.deadline_s == read.arrival_s + 1
@@ -67,7 +67,7 @@ def test_a_bare_function():
         read.arrival_s,
         read.deadline_s,
         read.queued,
-        read.rate,
+        read.rate_rps,
         read.request,
         read.configuration,
     )

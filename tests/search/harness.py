@@ -33,7 +33,7 @@ def assert_agrees(
     The costs are those of brute force within the plan's epsilon.
     """
     completions = naive.completions(catalogue, Prices(), request)
-    serving = naive.serving_rate(completions, request.rate)
+    serving = naive.serving_rate(completions, request.rate_rps)
     models = {completion.model for completion in completions}
     budget_ms = inf if plan.budget_ms is None else plan.budget_ms
     in_time = {

@@ -200,8 +200,8 @@ def _on_model(
             running_ms[s.name] if c is None else c.latency_ms
             for s, (_, c) in zip(stages, choice, strict=True)
         ]
-        if request.rate is not None:
-            times[0] += (first.batch - 1) * (1000.0 / request.rate)
+        if request.rate_rps is not None:
+            times[0] += (first.batch - 1) * (1000.0 / request.rate_rps)
         yield NaiveCompletion(
             model,
             (first.batch, first.cpu, first.gpu_percent),

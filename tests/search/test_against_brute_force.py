@@ -216,6 +216,6 @@ def _check_limits(data: st.DataObject, catalogue: Catalogue, *, exact: bool = Tr
         "gpu_percent_max": data.draw(st.sampled_from((None, 100, 50, 20))),
         "memory_mib_max": data.draw(st.sampled_from((None, 800, 300))),
         "queued": data.draw(st.sampled_from((None, 0, 1, 2, 3, 1000))),
-        "rate": data.draw(st.one_of(st.none(), st.floats(1e-4, 1e4))),
+        "rate_rps": data.draw(st.one_of(st.none(), st.floats(1e-4, 1e4))),
     }
     _check(data.draw, catalogue, exact=exact, **limits)

@@ -123,7 +123,7 @@ def test_ceilings_limit_only_the_current_stage() -> None:
 
 def test_rate_adds_the_time_to_fill_a_batch() -> None:
     """At 20 requests per second a batch of 2 waits 50 ms for its second request."""
-    plan = _planner().plan(_function(rate=20.0))
+    plan = _planner().plan(_function(rate_rps=20.0))
     waits = {point(c): c.stage_ms - c.configuration.latency_ms for c in plan.candidates}
     assert waits == pytest.approx({(4, 4, 50): 150.0, (8, 4, 100): 350.0})
     assert plan.feasible
@@ -131,7 +131,7 @@ def test_rate_adds_the_time_to_fill_a_batch() -> None:
 
 def test_a_rate_that_no_configuration_serves() -> None:
     """The plan is infeasible, states the maximum and lists the highest throughput first."""
-    plan = _planner().plan(_function(rate=1000.0, k=3))
+    plan = _planner().plan(_function(rate_rps=1000.0, k=3))
     assert not plan.feasible
     assert _points(plan) == [(8, 4, 100), (4, 4, 50), (1, 2, 20)]
 
@@ -140,7 +140,7 @@ def test_a_rate_that_no_gpu_model_serves() -> None:
     """The highest throughput is also first over several GPU models."""
     slow = [(batch, cpu, percent, 1.5 * ms) for batch, cpu, percent, ms in ROWS]
     planner = Planner(Catalogue.of([profile("f0", {"slow": slow, "fast": ROWS})]), ONE_CENT)
-    plan = planner.plan(_function(rate=1000.0, k=3))
+    plan = planner.plan(_function(rate_rps=1000.0, k=3))
     assert not plan.feasible
     assert [(c.gpu_model, point(c)) for c in plan.candidates] == [
         ("fast", (8, 4, 100)),
@@ -208,8 +208,8 @@ def test_a_configuration_above_the_ceilings() -> None:
     ("fields", "message"),
     [
         ({"k": 0}, "k is 0"),
-        ({"rate": 0.0}, "rate is 0.0"),
-        ({"rate": nan}, "rate is nan"),
+        ({"rate_rps": 0.0}, "rate is 0.0"),
+        ({"rate_rps": nan}, "rate is nan"),
         ({"slack_ms": nan}, "slack_ms is not a number"),
         (
             {"fleet": FleetCapacity.of_models(["other"])},
@@ -230,8 +230,8 @@ def test_invalid_requests(fields: dict[str, object], message: str) -> None:
     "fields",
     [
         {"cpu_max": 10**30, "queued": 10**30},
-        {"rate": 5e-324},
-        {"rate": 1e-9, "slack_ms": 1e300},
+        {"rate_rps": 5e-324},
+        {"rate_rps": 1e-9, "slack_ms": 1e300},
         {"slack_ms": 1e308},
         {"k": 64},
     ],
@@ -311,7 +311,7 @@ def test_the_95th_percentile_where_there_is_one() -> None:
     document["spec"]["gpus"][0]["configurations"][0]["p95Ms"] = 130.0
     documents = Catalogue.of([FunctionProfile.model_validate(document)])
     mean, p95 = (
-        Planner(documents, replace(ONE_CENT, latency=latency)).plan(_function(rate=10.0))
+        Planner(documents, replace(ONE_CENT, latency=latency)).plan(_function(rate_rps=10.0))
         for latency in ("mean", "p95")
     )
     times = {c.configuration.batch: c.stage_ms for c in p95.candidates}

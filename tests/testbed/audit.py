@@ -55,7 +55,7 @@ def granted_rights(documents: Iterable[Json]) -> set[Right]:
         Right(group, resource, verb)
         for document in documents
         for rule in document.get("rules", ())
-        for group in rule["apiGroups"]
+        for group in rule.get("apiGroups", ())  # a rule of URLs has none
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }

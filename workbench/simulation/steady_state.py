@@ -24,7 +24,6 @@ DEVIATIONS = 3.0  # standard errors: a smaller difference is noise
 
 Verdict: TypeAlias = Literal["steady", "drifting", "growing", "short"]
 Series: TypeAlias = NDArray[np.float64]
-Difference: TypeAlias = float  # in the unit of the means
 
 VERDICTS = {
     "steady": "hit ratio and cost of both halves agree",
@@ -119,12 +118,12 @@ def _verdict(ratios: Series, costs: Series, latencies: Series) -> Verdict:
     return "steady"
 
 
-def _differ(means: Series, tolerated: Difference) -> bool:
-    """Return true if the means of both halves differ by more than is tolerated and by noise."""
+def _differ(means: Series, tolerance: float) -> bool:
+    """Return true if the means of both halves differ by more than the tolerance and by noise."""
     half = len(means) // 2
     first, second = means[:half], means[half:]
     error = float(np.sqrt(first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second)))
-    return abs(float(second.mean() - first.mean())) > max(tolerated, DEVIATIONS * error)
+    return abs(float(second.mean() - first.mean())) > max(tolerance, DEVIATIONS * error)
 
 
 def _batches(windows: Sequence[float]) -> Series:

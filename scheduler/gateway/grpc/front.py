@@ -122,7 +122,9 @@ class GrpcFront:
         access, authorization = self._access, b""
         if access is not None:
             authorization = _authorization(metadata)
-            access.check(authorization, namespace, workflow)
+            review = access.check(authorization, namespace, workflow, "")
+            if review is not None:
+                await review
         self._backend.check(namespace, workflow, stage, len(body))
         request = parse_grpc_request(body)
         limits_ms = []
@@ -141,9 +143,7 @@ class GrpcFront:
             headers=_passed_on(metadata),
             authorization=authorization,
         )
-        backend = self._backend
-        future = backend.submit(call) if access is None else access.submit(backend, call)
-        outputs, queue_ms, execute_ms, batch, cold_start = await future
+        outputs, queue_ms, execute_ms, batch, cold_start = await self._backend.submit(call)
         context.set_trailing_metadata(
             (
                 ("esg-queue-ms", f"{queue_ms:.1f}"),

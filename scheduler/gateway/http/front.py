@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from scheduler import __version__
-from scheduler.gateway.access import TokenAccess
+from scheduler.gateway.access import TokenAccess, submit_after
 from scheduler.gateway.calls import Backend, CallError, Headers, InferAnswer, InferCall
 from scheduler.gateway.http.messages import (
     JSON,
@@ -160,7 +160,9 @@ class HttpFront:
         route = head.route
         if route.action is Action.INFER:
             if self._access is not None:
-                self._access.check(head.authorization, head.namespace, route.workflow)
+                request.review = self._access.check(
+                    head.authorization, head.namespace, route.workflow, request.source
+                )
             size_bytes = request.content_length or 0
             head.backend.check(head.namespace, route.workflow, route.stage, size_bytes)
 
@@ -299,8 +301,10 @@ class HttpFront:
             head.passed_on,
             head.authorization,
         )
-        access = self._access
-        return backend.submit(call) if access is None else access.submit(backend, call)
+        review = request.review
+        if review is None:
+            return backend.submit(call)
+        return asyncio.ensure_future(submit_after(review, backend, call))
 
     def _model_metadata(self, request: HttpRequest, respond: Respond) -> "Future[Any]":
         head: _Head = request.context

@@ -1,5 +1,6 @@
 """Requests and answers of the HTTP front, between connections and the protocol's operations."""
 
+import asyncio
 from http import HTTPStatus
 from math import ceil
 from typing import Any, NamedTuple, Protocol
@@ -27,11 +28,13 @@ class HttpRequest:
         source: IP address of the client, or of the last proxy.
         context: data that the application derives from the head; the next request with the same
             head has it, too.
+        review: task that ends when the client may make the request, or with a `CallError`; None:
+            the client may make it.
     """
 
     __slots__ = (
         "arrival_ms", "content_length", "context", "headers", "keep_alive", "method",
-        "received_bytes", "refusal", "reserved_bytes", "source", "target",
+        "received_bytes", "refusal", "reserved_bytes", "review", "source", "target",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a request's head, once per request
@@ -55,6 +58,7 @@ class HttpRequest:
         self.reserved_bytes = 0
         self.refusal: HttpAnswer | None = None
         self.context: Any = None
+        self.review: asyncio.Task[None] | None = None
 
 
 class HttpAnswer(NamedTuple):

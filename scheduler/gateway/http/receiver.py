@@ -335,6 +335,8 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
     def _accept(self, request: HttpRequest) -> None:
         self._server.application.accept(request)
         self._reserve(request, request.content_length or 0)
+        if request.review is not None:
+            request.review.add_done_callback(lambda review: self._reviewed(request, review))
         if b"expect" in request.headers:
             self.invite_body()
 
@@ -359,6 +361,15 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
         ):
             request.keep_alive = False
         self._finish(request, b"")
+
+    def _reviewed(self, request: HttpRequest, review: "asyncio.Task[None]") -> None:
+        """Receive no more of a body whose sender is refused."""
+        if self._receiving is not request or review.cancelled() or request.refusal is not None:
+            return
+        error = review.exception()
+        if isinstance(error, CallError):
+            request.keep_alive = False
+            self._refuse(request, call_error_answer(error))
 
     def _finish(self, request: HttpRequest, body: bytes | memoryview) -> None:
         if not request.keep_alive:

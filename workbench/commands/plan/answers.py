@@ -83,7 +83,7 @@ def facts(settings: Settings, request: PlanRequest, margin_ratio: float) -> list
         ("Prices", prices),
         ("Margin", f"{100 * margin_ratio:.3g} %" if margin_ratio else ""),
         ("The stage has at most", ", ".join(ceilings)),
-        ("Rate", "" if request.rate is None else f"{request.rate:,g} requests a second"),
+        ("Rate", "" if request.rate_rps is None else f"{request.rate_rps:,g} requests a second"),
         ("GPU models", ", ".join(request.fleet.models if request.fleet else ())),
         ("Starts within", "" if request.starts_ms == (0.0,) else f"{starts} ms"),
     ]

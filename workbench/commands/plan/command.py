@@ -77,7 +77,7 @@ def _request(options: PlanOptions, workflow: Workflow, settings: Settings) -> Pl
         stage=options.stage or _first_stage(workflow),
         slack_ms=options.slack_ms,
         queued=options.queued,
-        rate=options.rate_per_s,
+        rate_rps=options.rate_per_s,
         cpu_max=options.cpu_max,
         gpu_percent_max=options.gpu_percent_max,
         memory_mib_max=options.memory_mib_max,
