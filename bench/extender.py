@@ -39,7 +39,7 @@ PERCENTS = (50, 99, 100)
 ROUNDS = 5  # p50 and p99 are those of the median round: the machine has other things to do
 
 
-class Connection:
+class TimedConnection:
     """One kept-alive connection; it measures calls from the first byte to the last."""
 
     def __init__(self, port: int) -> None:
@@ -70,7 +70,7 @@ class CallTimes:
 class SchedulerClient:
     """Calls the extender as kube-scheduler does: for each pod a sample of the nodes, then one."""
 
-    def __init__(self, connection: Connection, node_count: int) -> None:
+    def __init__(self, connection: TimedConnection, node_count: int) -> None:
         self._connection = connection
         self._names = [synthetic_load.node_name(i) for i in range(node_count)]
         self._rng = random.Random(1)
@@ -160,7 +160,7 @@ def main() -> int:
     for count in NODES:
         port = free_port()
         with serving(count, GPUS, count * GPUS, port, {"ESG_FILTER_NODES_MAX": "32"}):
-            client = SchedulerClient(Connection(port), count)
+            client = SchedulerClient(TimedConnection(port), count)
             for _ in range(WARM_UP):
                 client.place(NAMES, CallTimes(), bind=True)
             results = measure(client, calls)

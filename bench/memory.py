@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from urllib.request import urlopen
 
-from bench.extender import CallTimes, Connection, SchedulerClient
+from bench.extender import CallTimes, SchedulerClient, TimedConnection
 from bench.service import serving
 from bench.thresholds import check_ranges
 from workbench.cluster.process import free_port
@@ -39,7 +39,7 @@ def main() -> int:
             f"{NODES:,} nodes, {PODS:,} pods  {memory_mib(process.pid)['VmRSS']:6.0f} MiB",
             flush=True,
         )
-        client = SchedulerClient(Connection(port), NODES)
+        client = SchedulerClient(TimedConnection(port), NODES)
         for _ in range(CALLS):
             client.place(NAMES, CallTimes(), bind=True)
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:

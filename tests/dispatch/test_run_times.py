@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.dispatch.run_times import RATIO_MAX, RUNS_MIN, STEP_RATIO, RunTimes
+from scheduler.dispatch.run_times import RATIO_MAX, RUNS_MIN, STEP_RATIO, Correction, RunTimes
 from scheduler.dispatch.scaling.scaler import Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.model.plan import Prices
@@ -77,6 +77,14 @@ def test_a_correction_scales_every_configuration():
     expected = run_times.correction.profile(document).spec.gpus[0].configurations
     assert all(1.2 < c.p95_ms / c.latency_ms < 1.5 for c in expected)
     assert document.spec.gpus[0].configurations[0].latency_ms == 40.0
+
+
+def test_percentiles_of_the_profile_follow_the_mean():
+    """Until the spread is known, a run that takes twice as long has twice the 95th percentile."""
+    (point,) = profile("f0", ROWS[:1]).spec.gpus[0].configurations
+    expected = Correction(2.0).configuration(point.model_copy(update={"p95_ms": 50.0}))
+    assert (expected.latency_ms, expected.p95_ms) == (80.0, 100.0)
+    assert Correction(2.0).configuration(point).p95_ms is None
 
 
 def serve(owner, ratio, runs, *, begin_ms=0.0):

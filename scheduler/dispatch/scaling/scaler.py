@@ -215,8 +215,6 @@ class Scaler:
         """Set the shares that were chosen; pods follow with the next `pod_changes`."""
         for name, size in sizes.items():
             key = choice.namespace, name
-            if key not in self._dispatcher.functions:
-                continue  # it was removed meanwhile
             memory_mib = choice.prices.pod_memory_mib(choice.profiles[name], size)
             point = size.configuration
             share = Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
