@@ -114,10 +114,10 @@ def test_a_late_batch_that_failed_waits_as_a_late_one():
     owner = owner_of()
     failed = owner.pod("failed")
     late = owner.arrive(deadline_ms=1.0)
-    other = owner.pod("other", ready=False)
+    spare = owner.pod("other", ready=False)
     owner.dispatcher.run_failed(owner.runs[0], 10.0, retryable=True)
     owner.dispatcher.drain_pod(failed)
-    function = owner.dispatcher.functions[other.function]
+    function = owner.dispatcher.functions[spare.function]
     assert (function.rows, function.late_rows) == (1, 1)
     timely = owner.arrive(now_ms=20.0)
     owner.dispatcher.pod_ready(other, 30.0)

@@ -55,9 +55,9 @@ def test_an_upgrade_that_another_one_makes_needless_is_taken_back():
 @given(gpus=st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9)), max_size=6))
 def test_the_least_memory_is_that_of_a_gpu_of_the_model(gpus):
     """A pod that fits there fits on every GPU of its model."""
-    least = least_memory_mib(gpus)
-    assert least.items() <= set(gpus)
-    assert all(least[model] <= memory_mib for model, memory_mib in gpus)
+    smallest_mib = least_memory_mib(gpus)
+    assert smallest_mib.items() <= set(gpus)
+    assert all(smallest_mib[model] <= memory_mib for model, memory_mib in gpus)
 
 
 @given(
