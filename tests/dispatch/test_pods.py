@@ -40,7 +40,7 @@ def test_runs_of_a_removed_pod_begin_again_elsewhere():
 
 @pytest.mark.parametrize("ends", ["run_ended", "run_failed"])
 def test_an_end_that_is_reported_twice_counts_once(ends):
-    """As when a pod is removed just before the answer of its last batch arrives."""
+    """A pod may be removed just before the answer of its last batch arrives."""
     owner = owner_of([], [0])
     owner.pod("a")
     owner.arrive()
@@ -110,7 +110,7 @@ def test_a_later_stage_runs_where_its_input_is(nodes, expected):
 
 
 def test_a_late_batch_that_failed_waits_as_a_late_one():
-    """What can be in time runs before it also when it has failed."""
+    """A request that can be in time runs before it, also if it has failed."""
     owner = owner_of()
     failed = owner.pod("failed")
     late = owner.arrive(deadline_ms=1.0)
@@ -120,7 +120,7 @@ def test_a_late_batch_that_failed_waits_as_a_late_one():
     function = owner.dispatcher.functions[spare.function]
     assert (function.rows, function.late_rows) == (1, 1)
     timely = owner.arrive(now_ms=20.0)
-    owner.dispatcher.pod_ready(other, 30.0)
+    owner.dispatcher.pod_ready(spare, 30.0)
     for run in owner.runs[1:]:
         owner.dispatcher.run_ended(run, run.end_ms)
     assert owner.ended == [timely]

@@ -110,7 +110,7 @@ def test_a_choice_that_is_not_carried_out_is_asked_for_again():
 
 
 def test_other_prices_need_another_choice():
-    """Where a GPU costs nothing next to vCPUs, the fast share is the cheap one."""
+    """If a GPU costs nothing next to vCPUs, the fast share is the cheap one."""
     scaler = scaler_of(SPACE)
     scaler.changes(0.0)
     scaler.set_prices(replace(PRICES, prices=Prices(1.0, 0.0)))
