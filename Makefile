@@ -180,6 +180,7 @@ test-wheel: setup ## build the wheel, install it alone, and run the command from
 	@$(BIN)/uv venv --quiet --python $(BIN)/python build/wheel/venv
 	@$(BIN)/uv pip install --quiet --python build/wheel/venv/bin/python --require-hashes -r requirements/run.txt
 	@$(BIN)/uv pip install --quiet --python build/wheel/venv/bin/python --no-deps build/wheel/*.whl
+	@cd build/wheel && venv/bin/python -c 'import scheduler, studies, workbench' && venv/bin/esg jobs --help > help.txt
 	@cd build/wheel && venv/bin/esg samples --out samples && venv/bin/esg check samples
 
 RUNS ?= 1000
