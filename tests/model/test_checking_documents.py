@@ -75,6 +75,7 @@ FAULTS = {
     "a field in snake case": (point("gpu_percent", 50), f"{POINT_AT}.gpu_percent: unknown field"),
     "a missing field": (workflow("spec.slo", None), "Workflow default/w: spec.slo: Field required"),
     "no name": (workflow("metadata.name", None), "documents.yaml: Workflow (document 1): metadata.name: Field required"),
+    "a number as metadata": (workflow("metadata", 7), "documents.yaml: Workflow (document 1): metadata: Input should be a valid dictionary"),
     "a name with capitals": (workflow("metadata.name", "W"), "metadata.name: String should match pattern"),
     "a name with a line end": (workflow("metadata.name", "w\n"), "metadata.name: String should match pattern"),
     "a Unicode name": (workflow("metadata.name", "größe"), "metadata.name: String should match pattern"),
