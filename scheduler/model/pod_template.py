@@ -8,6 +8,7 @@ from scheduler.model import names
 from scheduler.model.message_text import quoted
 
 _OURS = f"{names.GROUP}/"
+_CONTAINERS = ("containers", "initContainers")
 _GPU_PREFIXES = (_OURS, "nvidia.com/", "amd.com/", "gpu.intel.com/")
 
 Json = dict[str, Any]
@@ -19,9 +20,13 @@ def template_problem(template: Mapping[str, Any]) -> str | None:
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
     if not (isinstance(containers, list) and containers):
         return "has no spec.containers; write it like the template of a Deployment"
-    if not all(isinstance(container, Mapping) for container in containers):
-        return "spec.containers: an item is not an object; write it like that of a Deployment"
     assert isinstance(spec, Mapping)  # noqa: S101 - it has containers
+    for part in _CONTAINERS:
+        items = spec.get(part) or []
+        if not isinstance(items, list):
+            return f"spec.{part}: {quoted(str(items))} is not a list; write that of a Deployment"
+        if not all(isinstance(container, Mapping) for container in items):
+            return f"spec.{part}: an item is not an object; write it like that of a Deployment"
     metadata = template.get("metadata") or {}
     if not isinstance(metadata, Mapping):
         return f"metadata: {quoted(str(metadata))} is not an object; give labels and annotations"
@@ -34,6 +39,8 @@ def _metadata_problem(metadata: Mapping[str, Any]) -> str | None:
         if not isinstance(texts, Mapping):
             return f"metadata.{part}: {quoted(str(texts))} is not an object; give keys and texts"
         for key, value in texts.items():
+            if not isinstance(key, str):
+                return f"metadata.{part}: the key {quoted(key)} is not a text; quote it"
             if key.startswith(_OURS) and key != names.ANNOTATION_CONTAINER:
                 return f"metadata.{part}: the gateway sets {key} on each pod; remove it"
             if not isinstance(value, str):
@@ -45,10 +52,14 @@ def _spec_problem(spec: Mapping[str, Any], gpu_container: str | None) -> str | N
     if spec.get("nodeName"):
         return "spec.nodeName: the scheduler chooses the node; remove it, or use nodeSelector"
     for path, container in _containers(spec):
-        resources = container.get("resources") or {}
+        where, resources = f"spec.{path}.resources", container.get("resources") or {}
+        if not isinstance(resources, Mapping):
+            return f"{where}: {quoted(str(resources))} is not an object; give requests and limits"
         for part in ("requests", "limits"):
-            for resource in (resources.get(part) or {}) if isinstance(resources, Mapping) else ():
-                where = f"spec.{path}.resources.{part}"
+            where, quantities = f"spec.{path}.resources.{part}", resources.get(part) or {}
+            if not isinstance(quantities, Mapping):
+                return f"{where}: {quoted(str(quantities))} is not an object; give quantities"
+            for resource in quantities:
                 if str(resource).startswith(_GPU_PREFIXES):
                     return f"{where}: the gateway chooses the share of a GPU; remove {resource}"
                 if resource == "cpu" and container.get("name") == gpu_container:
@@ -57,10 +68,9 @@ def _spec_problem(spec: Mapping[str, Any], gpu_container: str | None) -> str | N
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for part in ("containers", "initContainers"):
+    for part in _CONTAINERS:
         for index, container in enumerate(spec.get(part) or []):
-            if isinstance(container, Mapping):
-                yield f"{part}[{index}]", container
+            yield f"{part}[{index}]", container
 
 
 def _gpu_container(template: Mapping[str, Any]) -> str | None:

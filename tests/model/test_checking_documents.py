@@ -96,6 +96,11 @@ FAULTS = {
         f"a template with {name}": (template(part), f"{SERVER_AT}spec.template: {problem}")
         for name, part, problem in (
             ("a text as container", {"spec": {"containers": ["c"]}}, "spec.containers: an item is not an object"),
+            ("a text in place of an init container", {"spec": {"containers": [{"name": "c"}], "initContainers": ["c"]}}, "spec.initContainers: an item is not an object"),
+            ("a number as init containers", {"spec": {"containers": [{"name": "c"}], "initContainers": 7}}, "spec.initContainers: '7' is not a list"),
+            ("a text as resources", {"spec": {"containers": [{"name": "c", "resources": "gpu"}]}}, "spec.containers[0].resources: 'gpu' is not an object"),
+            ("a number as limits", {"spec": {"containers": [{"name": "c", "resources": {"limits": 7}}]}}, "spec.containers[0].resources.limits: '7' is not an object"),
+            ("a label that is a number", {"metadata": {"labels": {1: "app"}}}, "metadata.labels: the key 1 is not a text; quote it"),
             ("a text as metadata", {"metadata": "app"}, "metadata: 'app' is not an object"),
             ("a text as labels", {"metadata": {"labels": "app"}}, "metadata.labels: 'app' is not an object"),
             ("a number as label", {"metadata": {"labels": {"app": 1}}}, "metadata.labels.app: '1' is not a text; quote it"),
