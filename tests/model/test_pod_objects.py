@@ -79,7 +79,7 @@ def test_the_owner_says_how_long_a_pod_runs(kind, daemon, server):
     ("state", "expected"), [({"running": {}}, False), ({"terminated": {}}, True), (None, True)]
 )
 def test_a_pod_whose_container_runs_has_not_ended(state, expected):
-    """Whoever wrote the phase: the garbage collector of pods does not ask the kubelet."""
+    """The garbage collector of pods writes the phase without asking the kubelet."""
     status = {"phase": "Failed", "containerStatuses": [{"state": state}]}
     assert has_ended({"status": status}) is expected
 
