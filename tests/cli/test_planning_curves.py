@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.search.planner import Planner, PlanRequest, Rules
+from scheduler.search.reduction.node_reduction import TOLERANCE_MIN
 from tests.examples import examples
 from tests.search.factories import N_SHAPE, catalogue, catalogues
 from workbench.commands.plan.curves import curves
@@ -25,11 +26,25 @@ REQUEST = PlanRequest(namespace="default", workflow="w", stage="s0")
 
 
 @quick
-@given(st.one_of(catalogues(configurations_max=4), catalogues(after=N_SHAPE, configurations_max=4)))
+@given(catalogues(configurations_max=4))
 @example(NEARLY_ONE_TIME)
 @example(SLOW_SIBLING)
 def test_the_exact_curve_agrees_with_the_planner(documents: Catalogue) -> None:
     """It falls from the fastest completion to the cheapest; the planner returns both ends."""
+    check_ends(documents, RELATIVE)
+
+
+@quick
+@given(catalogues(after=N_SHAPE, configurations_max=4))
+def test_a_reduced_curve_agrees_within_the_tolerance_of_the_reduction(
+    documents: Catalogue,
+) -> None:
+    """Completions of an order that is not series-parallel may cost that much more (ADR 21)."""
+    check_ends(documents, TOLERANCE_MIN)
+
+
+def check_ends(documents: Catalogue, tolerance_ratio: float) -> None:
+    """Compare the ends of the exact curve with plans for their times."""
     (curve,) = curves(documents, Rules(), REQUEST)
     for (time_ms, cost), (next_ms, next_cost) in pairwise(curve.points):
         assert time_ms < next_ms
@@ -37,10 +52,10 @@ def test_the_exact_curve_agrees_with_the_planner(documents: Catalogue) -> None:
     planner = Planner(documents)
     for time_ms, cost in (curve.points[0], curve.points[-1]):
         best = planner.plan(replace(REQUEST, slack_ms=time_ms)).candidates[0]
-        assert best.path_cost_dollars == pytest.approx(cost, rel=RELATIVE)
+        assert best.path_cost_dollars == pytest.approx(cost, rel=tolerance_ratio)
     assert not planner.plan(replace(REQUEST, slack_ms=curve.points[0][0] * 0.999)).feasible
     unlimited = planner.plan(replace(REQUEST, slack_ms=1e15)).candidates[0]
-    assert curve.points[-1][1] == pytest.approx(unlimited.path_cost_dollars, rel=RELATIVE)
+    assert curve.points[-1][1] == pytest.approx(unlimited.path_cost_dollars, rel=tolerance_ratio)
 
 
 @quick
