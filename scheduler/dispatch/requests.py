@@ -79,6 +79,11 @@ class Request(StageWalk):
         self.parts_left: dict[int, int] = {}
         self.ends_ms: dict[int, float] = {}
 
+    @property
+    def arrived_in_time(self) -> bool:
+        """True if it arrived before its deadline."""
+        return self.arrival_ms < self.deadline_ms
+
     def part_ended(self, stage: int) -> bool:
         """End one part at a stage; return true if it was the last one."""
         self.parts_left[stage] -= 1

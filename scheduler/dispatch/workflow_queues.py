@@ -8,9 +8,10 @@ from typing import Literal
 
 from scheduler.dispatch.choice import Batches, OnLate
 from scheduler.dispatch.forecast import Forecast
+from scheduler.dispatch.hit_rate import HitRate
 from scheduler.dispatch.pods import FunctionKey, Pod, Run
 from scheduler.dispatch.queues import JobQueue
-from scheduler.dispatch.requests import Job, WorkflowKey
+from scheduler.dispatch.requests import Job, Request, WorkflowKey
 from scheduler.dispatch.run_times import RunTimes
 from scheduler.dispatch.share_classes import Pool
 from scheduler.dispatch.stage_graph import StageGraph
@@ -46,9 +47,20 @@ class DueQueue(JobQueue[Job]):
         forecast: of the next row.
         number: among all queues of a dispatcher.
         rows: number of rows that wait.
+        misses: number of late jobs, without those of requests that arrived after their deadline.
     """
 
-    __slots__ = ("forecast", "function", "late", "name", "number", "rows", "stage", "workflow")
+    __slots__ = (
+        "forecast",
+        "function",
+        "late",
+        "misses",
+        "name",
+        "number",
+        "rows",
+        "stage",
+        "workflow",
+    )
 
     def __init__(
         self,
@@ -66,7 +78,7 @@ class DueQueue(JobQueue[Job]):
         self.number = number
         self.late: JobQueue[Job] = JobQueue()
         self.forecast = Forecast()
-        self.rows = 0
+        self.rows = self.misses = 0
 
     def add_waiting(self, job: Job) -> None:
         """Add a job; one that has failed goes to the front."""
@@ -74,8 +86,7 @@ class DueQueue(JobQueue[Job]):
         self.rows += job.rows
         self.function.rows += job.rows
         if job.late:
-            self.function.late_rows += job.rows
-            self.late.add(job)
+            self._add_late(job)
         elif job.attempts:
             self.jobs.appendleft(job)
         else:
@@ -88,6 +99,7 @@ class DueQueue(JobQueue[Job]):
         self.function.rows -= job.rows
         if job.late:
             self.function.late_rows -= job.rows
+            self.misses -= job.request.arrived_in_time
             self.late.jobs.remove(job)
         else:
             self.jobs.remove(job)
@@ -96,7 +108,11 @@ class DueQueue(JobQueue[Job]):
         """Move a job to those that cannot be in time."""
         self.jobs.remove(job)
         job.late = True
+        self._add_late(job)
+
+    def _add_late(self, job: Job) -> None:
         self.function.late_rows += job.rows
+        self.misses += job.request.arrived_in_time
         self.late.add(job)
 
     def late_rows_since(self, since_ms: float) -> int:
@@ -152,7 +168,16 @@ class WorkflowQueues:
         arrived_rows: number of rows with which requests have entered its first stages.
     """
 
-    __slots__ = ("arrived_rows", "document", "graph", "key", "names", "on_late", "queues")
+    __slots__ = (
+        "_hit_rate",
+        "arrived_rows",
+        "document",
+        "graph",
+        "key",
+        "names",
+        "on_late",
+        "queues",
+    )
 
     def __init__(
         self,
@@ -165,6 +190,7 @@ class WorkflowQueues:
         self.document = document
         self.on_late: OnLate = on_late
         self.arrived_rows = 0
+        self._hit_rate = HitRate(self.objective_ratio)
         stages = document.spec.stages
         self.graph = StageGraph(stages)
         self.names = [stage.name for stage in stages]
@@ -172,6 +198,22 @@ class WorkflowQueues:
             DueQueue(self, i, stage.name, function((self.key[0], stage.function)), next(numbers))
             for i, stage in enumerate(stages)
         ]
+
+    @property
+    def objective_ratio(self) -> float:
+        """Ratio of the requests that must be in time."""
+        return self.document.spec.slo.objective
+
+    def record_end(self, request: Request, *, is_hit: bool) -> None:
+        """Record that a request ended, in time or not."""
+        if request.arrived_in_time:
+            self._hit_rate.record(is_hit=is_hit)
+
+    @property
+    def shortfall_ratio(self) -> float:
+        """Recent misses above those that the objective allows, as a ratio of these."""
+        late = sum(queue.misses for queue in self.queues)
+        return self._hit_rate.shortfall_ratio(self.objective_ratio, late)
 
     def entries(self, stage: str | None) -> Sequence[int]:
         """Return the stages that a request enters first; ``stage`` is the only one that it runs."""

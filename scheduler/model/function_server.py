@@ -86,7 +86,8 @@ class FunctionServerSpec(DocumentModel):
         strict=True,
         ge=0,
         le=86_400,
-        description=f"time that an idle pod of a template is kept, s; unset: {KEEP_ALIVE_S:g}",
+        description="time that the last idle pod of a template is kept, s; "
+        f"unset: {KEEP_ALIVE_S:g}",
     )
 
     @field_validator("template")
@@ -130,7 +131,7 @@ class FunctionServerSpec(DocumentModel):
 
     @property
     def keep_alive_ms(self) -> float:
-        """Time that an idle pod of a template is kept."""
+        """Time that the last idle pod of a template is kept."""
         return 1000 * (KEEP_ALIVE_S if self.keep_alive_s is None else self.keep_alive_s)
 
 

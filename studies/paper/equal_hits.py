@@ -2,7 +2,8 @@
 
 Hit rates and costs of policies do not compare while one pays for hits that another does without. So
 each policy that holds containers gets the headroom that it needs, and no more: from none, in steps
-up to the first that reaches the target, or down to the last that does.
+up to the first that reaches the target, or down to the last that does. The policy that ships takes
+its reserve from the objective of the workflows: it runs once, with the target as objective.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from studies.paper.evaluation import (
     AS_IS,
+    SHIPPED,
     Estimate,
     EvaluationSize,
     Findings,
@@ -47,8 +49,11 @@ class AtTarget:
     reached: bool
 
 
-def variant_of(policy: str, headroom_ratio: float) -> Variant:
-    """Return a policy with a headroom."""
+def variant_of(policy: str, headroom_ratio: float, target_ratio: float) -> Variant:
+    """Return a policy with a headroom, or with the target as objective."""
+    if policy == SHIPPED:
+        changes = {"objective": target_ratio}
+        return Variant(name=f"objective {target_ratio:g}", policy=policy, changes=changes)
     name = f"headroom {headroom_ratio:+g}" if headroom_ratio else AS_IS
     changes = {"headroom_ratio": headroom_ratio} if headroom_ratio else {}
     return Variant(name=name, policy=policy, changes=changes)
@@ -59,7 +64,7 @@ def next_orders(
 ) -> list[Order]:
     """Return the runs of the next headroom of each search that goes on; empty: all are over."""
     return [
-        order_of(variant_of(policy, headroom_ratio), setting, size, seed)
+        order_of(variant_of(policy, headroom_ratio, target_ratio), setting, size, seed)
         for policy in policies
         for setting in size.settings
         for headroom_ratio in [_next_ratio(findings, policy, setting, target_ratio)]
@@ -74,9 +79,10 @@ def at_target(
     """Return the outcome of a search; None without a run."""
     tried = [
         AtTarget(ratio, hits, dollars, hits.mean >= target_ratio)
-        for ratio in HEADROOM_RATIOS
-        if (hits := _estimate(findings, "hit_rate", policy, setting, ratio)) is not None
-        if (dollars := _estimate(findings, "cost_per_1000", policy, setting, ratio)) is not None
+        for ratio in ((0.0,) if policy == SHIPPED else HEADROOM_RATIOS)
+        for variant in [variant_of(policy, ratio, target_ratio).name]
+        if (hits := findings.estimate("hit_rate", policy, setting, variant)) is not None
+        if (dollars := findings.estimate("cost_per_1000", policy, setting, variant)) is not None
     ]
     reached = [outcome for outcome in tried if outcome.reached]
     if reached:
@@ -87,21 +93,22 @@ def at_target(
 def _next_ratio(findings: Findings, policy: str, setting: str, target_ratio: float) -> float | None:
     """Walk on the grid from 0: up while the target is missed, else down while it is reached."""
     start = HEADROOM_RATIOS.index(0.0)
-    first = _estimate(findings, "hit_rate", policy, setting, 0.0)
+
+    def hits_of(headroom_ratio: float) -> Estimate | None:
+        variant = variant_of(policy, headroom_ratio, target_ratio).name
+        return findings.estimate("hit_rate", policy, setting, variant)
+
+    first = hits_of(0.0)
     if first is None:
         return 0.0
+    if policy == SHIPPED:
+        return None
     is_down = first.mean >= target_ratio
     ratios = HEADROOM_RATIOS[:start][::-1] if is_down else HEADROOM_RATIOS[start + 1 :]
     for ratio in ratios:
-        hits = _estimate(findings, "hit_rate", policy, setting, ratio)
+        hits = hits_of(ratio)
         if hits is None:
             return ratio
         if (hits.mean >= target_ratio) is not is_down:
             return None
     return None
-
-
-def _estimate(
-    findings: Findings, name: str, policy: str, setting: str, headroom_ratio: float
-) -> Estimate | None:
-    return findings.estimate(name, policy, setting, variant_of(policy, headroom_ratio).name)

@@ -58,7 +58,7 @@ CHANGED = {
     "keep_alive_ms": 5_000.0, "warm_containers": 0, "sharing": "sevenths", "resizable": True,
     "prewarm": False, "replan": False, "batching": False, "misses_max": 9, "retry_ms": 7.0,
     "give_up_factor": 3.0, "candidates": 7, "margin_ratio": 0.3,
-    "placement": "spread", "warmup_ms": 500.0, "headroom_ratio": 0.2,
+    "placement": "spread", "objective": 0.9, "warmup_ms": 500.0, "headroom_ratio": 0.2,
     "request_noise_ratio": 0.4, "skip_overruns": True, "contexts": 3, "contexts_percent": 150.0,
 }  # fmt: skip
 
@@ -100,6 +100,7 @@ def test_the_effective_scenario_is_a_scenario_file(tmp_path):
     assert simulate(file, "--show-scenario", quick=False).stdout == text
     keys = yaml.safe_load(text)
     absent = {"warmup_ms", "requests", "profiles", "workload", "slo_factor", "margin_ratio"}
+    absent |= {"objective"}
     assert set(keys) == Experiment.model_fields.keys() - absent
     assert (keys["noise_ratio"], keys["policies"]) == (0.2, ["minimum"])
 

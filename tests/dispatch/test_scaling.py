@@ -9,15 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.dispatch.pods import Pod, PodState, Share
-from scheduler.dispatch.scaling.scaler import CALM_MS, PodLimits, PodStart, Scaler
-from scheduler.dispatch.scaling.sizing import (
-    PodPrices,
-    Sizing,
-    WorkflowLoad,
-    _share,
-    _sizes,
-    staffed_pods,
-)
+from scheduler.dispatch.scaling.pod_targets import SURPLUS_MS
+from scheduler.dispatch.scaling.scaler import PodLimits, PodStart, Scaler
+from scheduler.dispatch.scaling.sizing import PodPrices, Sizing, WorkflowLoad, _share, _sizes
+from scheduler.dispatch.scaling.staffing import staffed_pods
 from scheduler.model.plan import Prices
 from tests.dispatch.harness import SPACE, Owner
 from tests.examples import examples
@@ -124,9 +119,30 @@ def test_memory_is_that_of_the_largest_batch_that_costs_no_other_pod(total_mib, 
 
 
 def test_large_pools_need_relatively_less_reserve():
-    """Reserve grows with the square root of the load."""
-    assert staffed_pods(0.0) == 0.0
-    assert (staffed_pods(100.0) - 100.0) / 100.0 < (staffed_pods(4.0) - 4.0) / 4.0
+    """Reserve grows with the square root of the load, at most."""
+    assert staffed_pods(0.0, 0.99) == 0.0
+    assert staffed_pods(100.0, 0.99) - 100.0 < 5.0 * (staffed_pods(4.0, 0.99) - 4.0)
+
+
+@pytest.mark.parametrize("run_wait_ratio", [0.0, 1.0])
+def test_the_reserve_grows_with_the_objective(run_wait_ratio):
+    """Without a wait, 0.99 needs 2.4 times the square root of the load."""
+    reserves = [
+        staffed_pods(4.0, objective, run_wait_ratio) - 4.0 for objective in (0.9, 0.95, 0.99)
+    ]
+    assert reserves == sorted(set(reserves))
+    assert staffed_pods(4.0, 0.99, 0.0) == pytest.approx(4.0 + 2.4 * 2.0, rel=0.01)
+
+
+def test_a_longer_wait_needs_less_reserve():
+    """Rows that may wait for a run need fewer pods than rows that may not."""
+    assert staffed_pods(9.0, 0.99, 1.0) < staffed_pods(9.0, 0.99, 0.5) < staffed_pods(9.0, 0.99, 0)
+
+
+def with_objective(document, objective):
+    """Return a workflow with an SLO of 400 ms."""
+    slo = document.spec.slo.model_copy(update={"latency_ms": 400.0, "objective": objective})
+    return document.model_copy(update={"spec": document.spec.model_copy(update={"slo": slo})})
 
 
 class Scaled:
@@ -137,8 +153,8 @@ class Scaled:
         start_fails_after_ms: time until the start of another one fails; 0: it fails at once.
     """
 
-    def __init__(self, *, rate_rps=0.0, workflows=("w",), **limits):
-        documents = [workflow([[]], name=name, slo_ms=400.0) for name in workflows]
+    def __init__(self, *, rate_rps=0.0, workflows=("w",), objective=0.99, **limits):
+        documents = [with_objective(workflow([[]], name=name), objective) for name in workflows]
         self.owner = Owner([*PROFILES.values(), *documents])
         self.scaler = Scaler(self.owner.dispatcher, PRICES)
         self.scaler.set_limits(KEY, PodLimits(**limits))
@@ -183,6 +199,17 @@ class Scaled:
             first = min(due, key=lambda run: run.end_ms)
             self.owner.dispatcher.run_ended(first, first.end_ms)
 
+    def serve(self, begin_s, end_s):
+        """Serve one request in 50 ms, in time; return the number of pods by the second."""
+        counts = {}
+        for now_ms in range(1_000 * begin_s, 1_000 * end_s, 50):
+            self.owner.arrive(now_ms=float(now_ms))
+            self.end_runs(now_ms + 49.0)
+            if now_ms % 1_000 == 0:
+                self.scale(float(now_ms))
+                counts[now_ms // 1_000] = len(self.pods)
+        return counts
+
 
 def test_an_expected_rate_has_its_pods_before_the_first_request():
     """They are enough for the rate, with a reserve, and no more come without a reason."""
@@ -219,6 +246,45 @@ def test_pods_come_for_rows_that_are_late_already():
         scaled.owner.arrive(now_ms=float(i), deadline_ms=i + 1.0)
     scaled.scale(1_000.0)
     assert len(scaled.pods) == 2 * count
+
+
+def with_late_rows(objective, number):
+    """Return a scaler after a minute in time and a second with late rows; and the pods before."""
+    scaled = Scaled(rate_rps=20.0, objective=objective)
+    count = scaled.serve(0, 60)[59]
+    for i in range(number):
+        now_ms = 60_000.0 + i
+        scaled.owner.arrive(now_ms=now_ms, deadline_ms=now_ms + 1.0)
+    scaled.scale(60_500.0)
+    assert scaled.owner.dispatcher.functions[KEY].late_rows
+    return scaled, count
+
+
+@pytest.mark.parametrize(("objective", "grows"), [(0.9, False), (0.99, True)])
+def test_late_rows_bring_pods_only_below_the_objective(objective, grows):
+    """Thirty late rows after many in time are fewer than one of the objectives allows."""
+    scaled, count = with_late_rows(objective, 30)
+    assert (len(scaled.pods) > count) is grows
+
+
+def test_pods_for_late_rows_go_when_the_objective_is_kept():
+    """The number comes back to that of the rate, which is known to a fifth: no ratchet."""
+    scaled, count = with_late_rows(0.99, 100)
+    counts = scaled.serve(61, 300)
+    assert max(counts.values()) >= count + 3
+    assert counts[299] <= count + 1
+
+
+def test_surplus_pods_go_by_half_in_half_a_minute():
+    """The last pod of a function stays for the keep-alive."""
+    scaled = Scaled(keep_alive_ms=120_000.0, min_pods=11)
+    scaled.scale(0.0)
+    scaled.scaler.set_limits(KEY, PodLimits(keep_alive_ms=120_000.0))
+    counts = {}
+    for now_s in range(1, 140):
+        scaled.scale(1_000.0 * now_s)
+        counts[now_s] = len(scaled.pods)
+    assert [counts[now_s] for now_s in (30, 32, 63, 94, 119, 130)] == [11, 5, 2, 1, 1, 0]
 
 
 def test_rows_that_join_after_their_deadline_bring_no_pods():
@@ -289,7 +355,7 @@ def test_a_rare_request_finds_its_pod_started_before():
 
 
 def test_a_rise_doubles_at_most_and_nothing_goes_right_after_it():
-    """Each second at most doubles the pods; surplus goes after the calm and the keep-alive.
+    """Each second at most doubles the pods; surplus goes half a minute after the last rise.
 
     Pods of a share that is no longer chosen may go before.
     """
@@ -310,7 +376,7 @@ def test_a_rise_doubles_at_most_and_nothing_goes_right_after_it():
     while share not in {pod.share for pod in scaled.stopped}:
         now_ms += 1_000.0
         scaled.scale(now_ms)
-    assert now_ms - raised_ms >= CALM_MS
+    assert now_ms - raised_ms >= SURPLUS_MS
     for _ in range(200):
         now_ms += 1_000.0
         scaled.end_runs(now_ms)

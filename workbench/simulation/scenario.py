@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from scheduler.model.document_fields import Ratio
 from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
 from scheduler.placement.options import Limits, PlacementPolicy
 from scheduler.search.rules import Rules
@@ -103,6 +104,11 @@ class Scenario(BaseModel):
         description="factor on every SLO, with `workload` or `--trace`. The samples' SLO is L, the "
         "sum of the times at the minimum configuration; the paper has strict 0.8, moderate 1.0 and "
         "relaxed 1.2 times L",
+    )
+    objective: Ratio | None = Field(
+        default=None,
+        description="ratio of the requests that every workflow wants in time; null: that of its "
+        "document",
     )
     noise_ratio: Finite = Field(
         default=0.05,

@@ -38,7 +38,10 @@ def shaped(
 
 def _scaled(workflow: Workflow, scenario: Scenario) -> Workflow:
     slo = workflow.spec.slo
-    scaled = slo.model_copy(update={"latency_ms": slo.latency_ms * scenario.slo_factor})
+    changes = {"latency_ms": slo.latency_ms * scenario.slo_factor}
+    if scenario.objective is not None:
+        changes["objective"] = scenario.objective
+    scaled = slo.model_copy(update=changes)
     spec = workflow.spec.model_copy(update={"slo": scaled})
     return workflow.model_copy(update={"spec": spec})
 

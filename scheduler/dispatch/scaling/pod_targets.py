@@ -1,10 +1,12 @@
 """Pods that a function should have, and the pause after a start that failed."""
 
+from collections import deque
 from math import inf, sqrt
 
 from scheduler.dispatch.pods import Share
 from scheduler.dispatch.scaling.sizing import PodSize
 
+SURPLUS_MS = 30_000.0  # without need, before pods end
 DOUBLING_MS = 1_000.0  # in which pods at most double; those of an expected rate start at once
 REPLACED_MS = 1_000.0  # between two ends of pods whose share is no longer chosen
 BUSY_MIN_PODS = 0.01
@@ -20,7 +22,6 @@ class PodTarget:
         sized_rows_per_ms, time_ratio: rate, and correction of run times, for which the share was
             chosen.
         wanted_pods: Pods that the function needs, which may be more than it may have.
-        raised_ms: time of the last rise.
         expected_pods: pods of an expected rate, which start at once.
         failed_starts: that no pod of another share has been stopped for.
     """
@@ -42,7 +43,7 @@ class PodTarget:
             time_ratio=time_ratio,
         )
         self.wanted_pods = 0
-        self.raised_ms = -inf
+        self._recent: deque[tuple[float, int]] = deque()  # falling numbers of pods, by time
         self._doubled_ms, self._doubled_from = -inf, 0
         self._replaced_ms = -inf
         self.expected_pods = 0
@@ -62,6 +63,25 @@ class PodTarget:
             self._doubled_from, self._doubled_ms = existing, now_ms
         return min(wanted, max(2 * self._doubled_from, self.expected_pods, 1))
 
+    def surplus(self, wanted: int, existing: int, now_ms: float) -> int:
+        """Return the pods to end: half of those that nothing has needed for `SURPLUS_MS`.
+
+        The other half stays as long again: what the last pods are worth shows when they are gone.
+        """
+        recent = self._recent
+        self._needs(wanted if recent else max(wanted, existing), now_ms)
+        while now_ms - recent[0][0] > SURPLUS_MS:
+            recent.popleft()
+        surplus = max(existing - recent[0][1] + 1, 0) // 2
+        if surplus:
+            self._needs(existing - surplus, now_ms)
+        return surplus
+
+    def _needs(self, pods: int, now_ms: float) -> None:
+        while self._recent and self._recent[-1][1] <= pods:
+            self._recent.pop()
+        self._recent.append((now_ms, pods))
+
     def may_replace(self, now_ms: float) -> bool:
         """Tell if a pod of another share may end now, and take notice that it does."""
         if now_ms - self._replaced_ms < REPLACED_MS:
@@ -70,7 +90,7 @@ class PodTarget:
         return True
 
     def reserve_ratio(self, pods: int) -> float:
-        """Return the reserve of so many pods, in the unit of `sizing.RESERVE`."""
+        """Return the reserve of so many pods over the square root of the busy ones."""
         return (pods - self.busy_pods) / sqrt(max(self.busy_pods, BUSY_MIN_PODS))
 
     @property

@@ -1,17 +1,18 @@
 """Pods from demand: which to start and which to stop. No I/O; the owner does both.
 
 The share of a function's pods is that of its size (`sizing`), for the workflows' rates. Their
-number follows the rate, with a reserve, and the backlog:
+number follows the rate, with a reserve by the objective (`staffing`), and the backlog:
 
 - Up at once, to at most twice as many pods in a second.
-- Up also when rows wait that the pods cannot serve in time, and a pod that starts now could; and
-  when rows have become late within the time of a start, as long as no pod is free or starts.
+- With a larger reserve while the hit rate of a workflow is below its objective, and then also when
+  rows wait that the pods cannot serve in time and a pod that starts now could; and when rows have
+  become late within the time of a start, as long as no pod is free or starts.
 - A function with less than one request in a cold start gets its pod one cold start before the
   predicted next request.
-- Down the least recently used pod that has been idle for the keep-alive, and none within a minute
-  of a rise. Pods of a share that is no longer chosen go once the others suffice, one of a
-  function in a second: where they were needed after all, few are missing. Where a start finds no
-  room, as many of them go as hold its resources.
+- Down by half of the pods that nothing has needed for half a minute, the least recently used first;
+  the last pod of a function once it has been idle for the keep-alive. Pods of a share that is no
+  longer chosen go once the others suffice, one of a function in a second: where they were needed
+  after all, few are missing. Where a start finds no room, as many of them go as hold its resources.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,17 +26,12 @@ from scheduler.dispatch.requests import WorkflowKey
 from scheduler.dispatch.scaling.arrival_rates import ArrivalRate
 from scheduler.dispatch.scaling.pod_targets import PodTarget, StartBackoff
 from scheduler.dispatch.scaling.share_choice import ShareChoice
-from scheduler.dispatch.scaling.sizing import (
-    RESERVE,
-    PodPrices,
-    PodSize,
-    WorkflowLoad,
-    staffed_pods,
-)
+from scheduler.dispatch.scaling.sizing import PodPrices, PodSize, WorkflowLoad
+from scheduler.dispatch.scaling.staffing import RUN_WAIT_RATIO, staffed_pods
 from scheduler.dispatch.workflow_queues import FunctionState
+from scheduler.model.documents import OBJECTIVE
 
 PERIOD_MS = 1_000.0  # between two calls of `Scaler.changes`
-CALM_MS = 60_000.0  # after a rise, without a pod that goes
 WAIT_RATIO = 0.05  # of a workflow's time, for waits and transfers
 RISE_RATIO = 1.2  # of the rate over the one that pods were counted for: below, it is noise
 RESIZE_RATIO = 2.0  # the same, in both directions, for another choice of shares
@@ -49,7 +45,7 @@ class PodLimits:
 
     Attributes:
         min_pods, max_pods: their number.
-        keep_alive_ms: an idle pod stays so long after its last run.
+        keep_alive_ms: the last pod stays idle so long after its last run.
     """
 
     min_pods: int = 0
@@ -88,7 +84,7 @@ class Scaler:
     Args:
         dispatcher: Its requests and pods decide.
         prices: Prices of pods.
-        reserve_ratio: Pods beyond the busy ones, in the unit of `sizing.RESERVE`.
+        headroom_ratio: Additional reserve, as a ratio of the one that the objectives need.
         pause_ms: Pause after a start that failed: the first one, and the longest.
 
     Attributes:
@@ -100,12 +96,12 @@ class Scaler:
         dispatcher: Dispatcher,
         prices: PodPrices,
         *,
-        reserve_ratio: float = RESERVE,
+        headroom_ratio: float = 0.0,
         pause_ms: tuple[float, float] = (1_000.0, 60_000.0),
     ) -> None:
         self._dispatcher = dispatcher
         self._prices = prices
-        self._reserve_ratio = reserve_ratio
+        self._headroom_ratio = headroom_ratio
         self._pause_ms = pause_ms
         self._limits: dict[FunctionKey, PodLimits] = {}
         self._rates: dict[WorkflowKey, ArrivalRate] = {}
@@ -228,8 +224,8 @@ class Scaler:
                 known.resize(size, **counts)
             else:
                 self._targets[key] = target = PodTarget(size, share, **counts)
-                pods = ceil(staffed_pods(target.busy_pods, self._reserve_ratio))
-                target.expected_pods = 0 if known else pods
+                function = self._dispatcher.functions[key]
+                target.expected_pods = 0 if known else self._staffed(function, target.busy_pods)
 
     def pod_changes(self, now_ms: float) -> PodChanges:
         """Return the pods to start and to stop for the rates and shares that are known."""
@@ -250,7 +246,6 @@ class Scaler:
                 count = target.pods_allowed(wanted, len(pods), now_ms)
                 count = max(count, min(limits.min_pods, wanted))
                 starts += [(target.reserve_ratio(i), start) for i in range(len(pods), count)]
-                target.raised_ms = now_ms
             stops += self._stopped(function, target, wanted, limits, now_ms)
         starts.sort(key=lambda start: start[0])
         return PodChanges([start for _, start in starts], stops, satisfied)
@@ -310,25 +305,37 @@ class Scaler:
 
     def _wanted(self, function: FunctionState, target: PodTarget, now_ms: float) -> int:
         busy_pods, cold_ms = target.busy_pods, function.cold_start_ms
-        wanted = ceil(staffed_pods(busy_pods, self._reserve_ratio))
+        shortfall_ratio = max((q.workflow.shortfall_ratio for q in function.queues), default=0.0)
+        run_wait_ratio = RUN_WAIT_RATIO * min(max(1.0 - shortfall_ratio, 0.0), 1.0)
+        wanted = self._staffed(function, busy_pods, run_wait_ratio)
         if target.rows_per_ms * cold_ms < 1.0:
             expected = any(q.forecast.is_due(cold_ms + PERIOD_MS, now_ms) for q in function.queues)
             wanted = 1 if wanted > 1 or expected else 0
         existing = len(function.pool.pods)
+        if not existing:
+            return max(wanted, min(function.rows, 1))
+        if shortfall_ratio <= 0.0:
+            return wanted
         if self._is_behind(function, target, now_ms):
             wanted = max(wanted, existing + 1)
         start_ms = max(cold_ms + target.configuration.latency_ms, PERIOD_MS)
-        if existing and (rows := _unserved_rows(function, target, now_ms, start_ms)):
+        if rows := _unserved_rows(function, target, now_ms, start_ms):
             # The more, the longer the pods need for what waits, in starts of a pod.
             ratio = min(function.serve_ms(rows) / start_ms, 1.0)
             wanted = max(wanted, existing + ceil(existing * ratio))
         return wanted
 
+    def _staffed(
+        self, function: FunctionState, busy_pods: float, run_wait_ratio: float = RUN_WAIT_RATIO
+    ) -> int:
+        """Return the pods for the strictest objective of the function's workflows."""
+        objectives = (queue.workflow.objective_ratio for queue in function.queues)
+        pods = staffed_pods(busy_pods, max(objectives, default=OBJECTIVE), run_wait_ratio)
+        return ceil(busy_pods + (pods - busy_pods) * (1.0 + self._headroom_ratio))
+
     @staticmethod
     def _is_behind(function: FunctionState, target: PodTarget, now_ms: float) -> bool:
         """Return true if rows wait that the pods cannot serve in time, and another pod could."""
-        if function.rows and not function.pool.pods:
-            return True
         last_jobs = (queue.jobs[-1] for queue in function.queues if queue.jobs)
         last_ms = max((job.deadline_ms for job in last_jobs), default=-inf)
         run_ms = target.configuration.latency_ms
@@ -348,11 +355,13 @@ class Scaler:
         elif stops:
             stops = stops[:1] if target.may_replace(now_ms) else []
         target.failed_starts = 0
-        if now_ms - target.raised_ms >= CALM_MS:
-            surplus = max(len(chosen) - wanted, 0)
-            of_share = (pod for pod in idle if pod.share == target.share)
-            old = [pod for pod in of_share if now_ms - pod.idle_since_ms >= limits.keep_alive_ms]
-            stops += old[:surplus]
+        surplus = target.surplus(wanted, len(chosen), now_ms)
+        of_share = [pod for pod in idle if pod.share == target.share]
+        ends = of_share[:surplus]
+        if len(ends) == len(chosen) and ends:  # also the last one
+            is_kept = now_ms - ends[-1].idle_since_ms < limits.keep_alive_ms
+            ends = ends[: len(ends) - is_kept]
+        stops += ends
         return stops
 
 

@@ -23,7 +23,7 @@ from scheduler.model.plan import MS_PER_HOUR, Prices
 
 Floats = NDArray[np.float64]
 
-RESERVE = 1.2  # pods above a load that keeps one busy
+_RESERVE_RATIO = 1.2  # of the square root of the busy pods, whatever the objective: ADR 41
 _TIE_RATIO = 0.01  # of a pod's own price beside that of the part of a node that it takes
 _DOLLARS_MIN = 1e-9  # per hour: an upgrade that costs nothing, or saves, comes first
 
@@ -252,16 +252,6 @@ class Sizing:
         return paths_ms - self._limits_ms[uses, None]
 
 
-def staffed_pods(busy_pods: float, reserve_ratio: float = RESERVE) -> float:
-    """Return the number of pods for a load that keeps so many busy on average.
-
-    Square-root staffing: with ``busy + reserve_ratio * sqrt(busy)`` servers the probability that a
-    request waits hardly depends on the load (Halfin and Whitt, "Heavy-traffic limits for queues
-    with many exponential servers", 1981), so large pools need relatively less reserve.
-    """
-    return busy_pods + reserve_ratio * sqrt(busy_pods)
-
-
 def _dollars(size: PodSize) -> float:
     return size.dollars_per_hour
 
@@ -318,7 +308,7 @@ def _sizes(profile: FunctionProfile, rows_per_ms: float, prices: PodPrices) -> I
         for c in gpu.configurations:
             fill_ms = (c.batch - 1) / rows_per_ms if c.batch > 1 else 0.0
             busy_pods = rows_per_ms * c.latency_ms / c.batch
-            pods = staffed_pods(busy_pods)
+            pods = busy_pods + _RESERVE_RATIO * sqrt(busy_pods)
             dollars = pods * prices.dollars_per_hour(gpu.model, c)
             node_ratio = prices.node_ratio(c)
             stage_ms = c.latency_ms + fill_ms

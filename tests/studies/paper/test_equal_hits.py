@@ -51,7 +51,18 @@ def test_without_a_run_there_is_no_cost():
 
 def test_no_headroom_is_the_policy_as_it_is():
     """Its runs are those of the other tables."""
-    assert variant_of("warm", 0.0).name == "as it is"
-    assert variant_of("warm", 0.2).name not in {"as it is", variant_of("warm", -0.3).name}
+    names = [variant_of("infless", ratio, 0.95).name for ratio in (0.0, 0.2, -0.3)]
+    assert names[0] == "as it is"
+    assert len(set(names)) == 3
     assert 0.0 in HEADROOM_RATIOS
     assert list(HEADROOM_RATIOS) == sorted(equal_hits.HEADROOM_RATIOS)
+
+
+def test_the_shipped_policy_runs_once_with_the_target_as_objective():
+    """Its reserve follows from the objective, and no headroom is searched."""
+    orders = next_orders(Findings({}), ["warm"], SIZE, 0.95)
+    assert {order.job.scenario.objective for order in orders} == {0.95}
+    assert {order.job.scenario.headroom_ratio for order in orders} == {0.0}
+    findings = Findings({order.key: {"hit_rate": 0.9, "cost_per_1000": 1.0} for order in orders})
+    assert next_orders(findings, ["warm"], SIZE, 0.95) == []
+    assert not at_target(findings, "warm", "strict-light", 0.95).reached

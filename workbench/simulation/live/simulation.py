@@ -9,7 +9,7 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, Run
 from scheduler.dispatch.requests import Job, PlainPart, Request
 from scheduler.dispatch.scaling.scaler import PERIOD_MS, PodLimits, PodStart, Scaler
-from scheduler.dispatch.scaling.sizing import RESERVE, PodPrices, least_memory_mib
+from scheduler.dispatch.scaling.sizing import PodPrices, least_memory_mib
 from scheduler.dispatch.workflow_queues import ServerSettings
 from workbench.simulation.containers.functions import Container
 from workbench.simulation.events import CONTAINER_READY, RESCALE, RETRY, RUN_ENDED
@@ -51,7 +51,7 @@ class WarmSimulation(SimulationLoop):
         self._scaler = Scaler(
             self._dispatcher,
             PodPrices(rules.prices, cpus_per_gpu, _pod_memory_mib(scenario)),
-            reserve_ratio=RESERVE * (1.0 + scenario.headroom_ratio),
+            headroom_ratio=scenario.headroom_ratio,
         )
         limits = PodLimits(keep_alive_ms=scenario.keep_alive_ms)
         for key in self._dispatcher.functions:

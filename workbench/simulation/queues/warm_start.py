@@ -8,7 +8,6 @@ no policy begins with the queues that an empty cluster would give it.
 from collections.abc import Callable, Iterable, Mapping
 from math import ceil, sqrt
 
-from scheduler.dispatch.scaling.sizing import staffed_pods
 from scheduler.model.plan import Candidate, Configuration
 from workbench.simulation.containers.cluster import SimulatedCluster
 from workbench.simulation.containers.configurations import anywhere, configurations_of
@@ -19,6 +18,7 @@ from workbench.simulation.setup import SimulationState, WorkflowKey
 from workbench.simulation.workflow_state import StageQueue
 
 Kind = tuple[Function, ContainerGrant]
+RESERVE_RATIO = 1.2  # of the square root of the busy containers
 
 
 def warm_up(
@@ -94,7 +94,7 @@ def _first_choice(
 
 def _in_turn(cluster: SimulatedCluster, busy: Mapping[Kind, float]) -> None:
     """Start containers, always one of the kind with the smallest reserve for its load."""
-    wanted = {kind: ceil(staffed_pods(load)) for kind, load in busy.items()}
+    wanted = {kind: ceil(load + RESERVE_RATIO * sqrt(load)) for kind, load in busy.items()}
     started = dict.fromkeys(busy, 0)
     while wanted:
         kind = min(wanted, key=lambda k: (started[k] - busy[k]) / sqrt(busy[k]))
