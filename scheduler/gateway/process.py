@@ -2,8 +2,9 @@
 
 import asyncio
 import gc
+import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
@@ -50,16 +51,25 @@ async def run_gateway(settings: Settings, gateway: GatewaySettings, link: Link) 
         await service.drain()
 
 
+def _tls_context(
+    gateway: GatewaySettings, stack: AsyncExitStack, protocols: Sequence[str] = ()
+) -> ssl.SSLContext | None:
+    """Return the context of the certificate, which follows its files; None without one."""
+    if gateway.tls_cert is None:
+        return None
+    certificates = Certificates(gateway.tls_cert, gateway.tls_key)
+    if protocols:
+        certificates.context.set_alpn_protocols(protocols)
+    following = asyncio.create_task(certificates.follow())
+    stack.callback(following.cancel)
+    return certificates.context
+
+
 @asynccontextmanager
 async def _serving_http(service: GatewayService) -> AsyncIterator[None]:
     gateway = service.gateway
     async with AsyncExitStack() as stack:
-        tls = None
-        if gateway.tls_cert is not None:
-            certificates = Certificates(gateway.tls_cert, gateway.tls_key)
-            tls = certificates.context
-            following = asyncio.create_task(certificates.follow())
-            stack.callback(following.cancel)
+        tls = _tls_context(gateway, stack)
         listener = listen((gateway.host, gateway.port), "ESG_GATEWAY_HOST, ESG_GATEWAY_PORT")
         replicas = service.replicas
         front = HttpFront(
@@ -83,30 +93,27 @@ async def _serving_http(service: GatewayService) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _serving_grpc(service: GatewayService, port: int) -> AsyncIterator[None]:
-    # grpcio takes 10 MB and 50 ms, which a gateway without gRPC does not need.
+    # A gateway without gRPC does not need h2.
     from scheduler.gateway.grpc.front import GrpcFront  # noqa: PLC0415
-    from scheduler.gateway.grpc.server import (  # noqa: PLC0415
-        GrpcEndpoint,
-        GrpcLimits,
-        serving_grpc,
-    )
-    from scheduler.gateway.grpc.tls import tls_credentials  # noqa: PLC0415
+    from scheduler.gateway.grpc.limits import GrpcLimits  # noqa: PLC0415
+    from scheduler.gateway.grpc.server import ALPN, serving_grpc  # noqa: PLC0415
 
     gateway = service.gateway
-    credentials = None
-    if gateway.tls_cert is not None and gateway.tls_key is not None:
-        credentials = tls_credentials(gateway.tls_cert, gateway.tls_key)
-    endpoint = GrpcEndpoint(
-        gateway.host, port, "ESG_GATEWAY_HOST, ESG_GATEWAY_GRPC_PORT", credentials
-    )
-    limits = GrpcLimits(
-        body_bytes_max=gateway.body_max_mib * MIB,
-        calls_max=gateway.connections_max,
-        drain_s=FLUSH_S,
-    )
-    front = GrpcFront(service.backend, namespace=gateway.default_namespace, access=service.access)
-    async with serving_grpc(
-        front.methods(), endpoint, memory=service.memory, limits=limits
-    ) as grpc_port:
-        log.info("listening", protocol="grpc", port=grpc_port, tls=credentials is not None)
+    async with AsyncExitStack() as stack:
+        tls = _tls_context(gateway, stack, ALPN)
+        listener = listen((gateway.host, port), "ESG_GATEWAY_HOST, ESG_GATEWAY_GRPC_PORT")
+        front = GrpcFront(
+            service.backend, namespace=gateway.default_namespace, access=service.access
+        )
+        limits = GrpcLimits(
+            message_bytes=gateway.body_max_mib * MIB,
+            connections=gateway.grpc_connections_max,
+            calls=gateway.connections_max,
+            drain_s=FLUSH_S,
+        )
+        grpc_port = listener.getsockname()[1]
+        log.info("listening", protocol="grpc", port=grpc_port, tls=tls is not None)
+        await stack.enter_async_context(
+            serving_grpc(front, listener, memory=service.memory, limits=limits, tls=tls)
+        )
         yield

@@ -62,7 +62,17 @@ class GatewaySettings(BaseSettings):
         description="rows that may wait in front of a request; with more of them it is refused "
         "with 429 before its body is read",
     )
-    connections_max: int = Field(10_000, ge=1, description="connections of clients at a time")
+    connections_max: int = Field(
+        10_000,
+        ge=1,
+        description="connections of clients over HTTP at a time, and calls over gRPC",
+    )
+    grpc_connections_max: int = Field(
+        1_000,
+        ge=1,
+        description="connections of clients over gRPC at a time; each has up to 256 calls in "
+        "progress",
+    )
     pods: bool = Field(
         False,
         description="create and end the pods of FunctionServers with a template; it needs the "

@@ -254,6 +254,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "trust_arrival": True,
         "rows_max": 1_000_000,
         "connections_max": 100,
+        "grpc_connections_max": 50,
         "drain_s": 12.5,
         "cpus_per_gpu": 16.5,
         "access": True,

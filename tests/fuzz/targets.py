@@ -198,7 +198,7 @@ def _create_objects(store: ObjectStore, model_port: int) -> None:
     store.create(FUNCTION_PROFILES, to_manifest(profile()))
     store.create(WORKFLOWS, workflow(slo_ms=600_000))  # no deadline on a busy machine
     store.create(FUNCTION_SERVERS, server(port=model_port))
-    store.create(PODS, pod(host=_HOST))
+    store.create(PODS, pod(host=_HOST, ports=[{"containerPort": model_port}]))
 
 
 def _http_targets(ports: dict[str, int], health: dict[str, int]) -> tuple[HttpTarget, ...]:

@@ -13,10 +13,11 @@ from scheduler import __version__
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.grpc.front import GrpcFront
+from scheduler.gateway.grpc.limits import GrpcLimits
 from scheduler.gateway.grpc.model_server import GrpcModelServer
-from scheduler.gateway.grpc.server import GrpcEndpoint, GrpcLimits, serving_grpc
-from scheduler.gateway.grpc.tls import tls_credentials
-from scheduler.server.sockets import ListenError
+from scheduler.gateway.grpc.server import ALPN, serving_grpc
+from scheduler.server.certificates import Certificates
+from scheduler.server.sockets import listen
 from tests.gateway.backend import backend_of
 from tests.gateway.grpc_player import GrpcPlayer
 from tests.gateway.harness import eventually
@@ -36,33 +37,32 @@ class Chain:
         player: the model server.
         memory: the bound on bodies.
         address: that of the front.
+        connections: those of the front's clients.
     """
 
 
 @asynccontextmanager
-async def chain(
-    *, limits=None, memory_bytes=2**20, credentials=None, access=None, **backend_options
-):
+async def chain(*, limits=None, memory_bytes=2**20, tls=None, access=None, **backend_options):
     """Serve; at the end, no memory is held."""
     result = Chain()
     result.player, result.memory = GrpcPlayer(), BodyMemory(memory_bytes)
     limits = limits or GrpcLimits(drain_s=0.0)
+    listener = listen(("127.0.0.1", 0), "ESG_GRPC_PORT")
+    result.address = f"127.0.0.1:{listener.getsockname()[1]}"
     async with (
         result.player.serve() as server_port,
         backend_of(GrpcModelServer("127.0.0.1", server_port), **backend_options) as result.backend,
         serving_grpc(
-            GrpcFront(result.backend, access=access).methods(),
-            GrpcEndpoint("127.0.0.1", 0, "ESG_GRPC_PORT", credentials),
+            GrpcFront(result.backend, access=access),
+            listener,
             memory=result.memory,
             limits=limits,
-        ) as port,
+            tls=tls,
+        ) as result.connections,
+        triton.InferenceServerClient(result.address) as result.client,
+        grpc.aio.insecure_channel(result.address) as result.channel,
     ):
-        result.address = f"127.0.0.1:{port}"
-        async with (
-            triton.InferenceServerClient(result.address) as result.client,
-            grpc.aio.insecure_channel(result.address) as result.channel,
-        ):
-            yield result
+        yield result
     await eventually(lambda: result.memory.held_bytes == 0)
 
 
@@ -250,13 +250,14 @@ async def test_a_call_without_a_message_is_refused():
     async with chain() as gateway:
         error = await refusal_of(gateway.channel.stream_unary(INFER)(iter([])))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert error.details() == "the call has no complete message; send one"
 
 
 async def test_a_message_above_the_limit_is_refused(logged):
-    async with chain(limits=GrpcLimits(body_bytes_max=1000, drain_s=0.0)) as gateway:
+    async with chain(limits=GrpcLimits(message_bytes=1000, drain_s=0.0)) as gateway:
         error = await refusal_of(gateway.channel.unary_unary(INFER)(message(*range(1000))))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "larger than max" in error.details()
+        assert "the limit is 1,000; send fewer rows" in error.details()
         assert not logged
 
 
@@ -340,16 +341,6 @@ async def test_a_server_that_stops_answers_the_calls_in_flight():
         await stop
 
 
-async def test_an_address_in_use_is_an_error():
-    async with chain() as gateway:
-        port = int(gateway.address.rpartition(":")[2])
-        endpoint = GrpcEndpoint("127.0.0.1", port, "ESG_GRPC_PORT")
-        methods = GrpcFront(gateway.backend).methods()
-        with pytest.raises(ListenError, match=f"127.0.0.1 port {port} .ESG_GRPC_PORT.: "):
-            async with serving_grpc(methods, endpoint, memory=gateway.memory, limits=GrpcLimits()):
-                pass
-
-
 async def test_a_renewed_certificate_is_served_to_new_connections(tmp_path):
     """Half a renewal changes nothing; the files are renewed one after the other."""
     old, new = (Authority(tmp_path / name) for name in ("old", "new"))
@@ -360,13 +351,15 @@ async def test_a_renewed_certificate_is_served_to_new_connections(tmp_path):
         async with grpc.aio.secure_channel(gateway.address, trust) as channel:
             return await channel.unary_unary(INFER)(message(1))
 
-    async with chain(credentials=tls_credentials(files.certificate, files.key)) as gateway:
+    certificates = Certificates(files.certificate, files.key)
+    certificates.context.set_alpn_protocols(ALPN)
+    async with chain(tls=certificates.context) as gateway:
         answer = await infer(old)
         files.certificate.write_bytes(renewed.certificate.read_bytes())
+        assert not certificates.renew()
         assert await infer(old) == answer
         files.key.write_bytes(renewed.key.read_bytes())
+        assert certificates.renew()
         assert await infer(new) == answer
         error = await refusal_of(infer(old))
         assert error.code() is grpc.StatusCode.UNAVAILABLE
-        files.key.unlink()
-        assert await infer(new) == answer

@@ -8,8 +8,8 @@ import ssl
 import numpy as np
 import pytest
 
+from scheduler.gateway import listening
 from scheduler.gateway.calls import CallError
-from scheduler.gateway.http import server as http_server
 from scheduler.gateway.http.limits import HttpLimits
 from scheduler.server.certificates import Certificates
 from tests.gateway.backend import HeldBackend
@@ -30,7 +30,7 @@ REQUEST = request_bytes("POST", INFER, BODY, HEADERS)
 
 @pytest.fixture
 def _frequent_sweep(monkeypatch):
-    monkeypatch.setattr(http_server, "_SWEEP_S", 0.01)
+    monkeypatch.setattr(listening, "SWEEP_S", 0.01)
 
 
 async def test_bodies_beyond_the_bound_are_refused_before_they_are_read():

@@ -14,7 +14,8 @@ from tritonclient.utils import InferenceServerException
 
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.grpc.front import GrpcFront
-from scheduler.gateway.grpc.server import GrpcEndpoint, GrpcLimits, serving_grpc
+from scheduler.gateway.grpc.limits import GrpcLimits
+from scheduler.gateway.grpc.server import serving_grpc
 from scheduler.gateway.http.front import HttpFront
 from scheduler.gateway.http.limits import HttpLimits
 from scheduler.gateway.http.server import serving_http
@@ -110,21 +111,24 @@ async def gateway_over(pods, model=MODEL):
     bed = runtime_bed.ProcessBed(model)
     names = [bed.add_pod(pod.protocol, pod.port) for pod in pods]
     memory, listener = BodyMemory(2**26), listen(("127.0.0.1", 0), "ESG_TEST")
-    http_address = f"127.0.0.1:{listener.getsockname()[1]}"
+    grpc_listener = listen(("127.0.0.1", 0), "ESG_TEST")
+    http_address, grpc_address = (
+        f"127.0.0.1:{item.getsockname()[1]}" for item in (listener, grpc_listener)
+    )
     try:
         async with (
             serving_http(
                 HttpFront(bed.runtime), listener, memory=memory, limits=HttpLimits(drain_s=0.0)
             ),
             serving_grpc(
-                GrpcFront(bed.runtime).methods(),
-                GrpcEndpoint("127.0.0.1", 0, "ESG_TEST"),
+                GrpcFront(bed.runtime),
+                grpc_listener,
                 memory=memory,
                 limits=GrpcLimits(drain_s=0.0),
-            ) as port,
-            triton.InferenceServerClient(f"127.0.0.1:{port}") as client,
+            ),
+            triton.InferenceServerClient(grpc_address) as client,
             triton_http.InferenceServerClient(http_address) as http_client,
-            grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+            grpc.aio.insecure_channel(grpc_address) as channel,
         ):
             yield Gateway(bed.runtime, bed.records, names, client, http_client, channel)
     finally:

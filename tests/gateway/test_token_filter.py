@@ -147,6 +147,15 @@ async def test_a_token_of_the_cluster_is_reviewed(token):
         assert (await call(service, allowed))[0] == 200
 
 
+async def test_a_clock_may_be_late():
+    """A token that ended seconds ago by the gateway's clock is reviewed."""
+    reviews = ClusterReviews(own_token=KEY.token())
+    async with following(reviews) as access, gateway(access=access) as service:
+        token = KEY.token(exp=int(time.time()) - 5)
+        await call(service, token)
+        assert reviews.reviewed == [token]
+
+
 @pytest.mark.parametrize("token", BAD.values(), ids=BAD)
 async def test_any_other_token_is_refused_without_a_review(token):
     reviews = ClusterReviews(own_token=KEY.token())

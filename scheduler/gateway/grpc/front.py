@@ -4,15 +4,14 @@ A model's name is the end of its path over HTTP: ``workflow``, ``namespace/workf
 ``workflow/stages/stage`` or ``namespace/workflow/stages/stage``.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
-
-from grpc.aio import ServicerContext
+from asyncio import Task
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
 
 from scheduler import __version__
 from scheduler.gateway.access import TokenAccess
-from scheduler.gateway.calls import Backend, CallError, InferCall
-from scheduler.gateway.grpc.server import Method
+from scheduler.gateway.calls import Backend, CallError, Headers, InferCall
+from scheduler.gateway.grpc.stream import GrpcAnswer, GrpcRequest
 from scheduler.model.message_text import quoted
 from scheduler.oip.grpc_messages import (
     LIVE,
@@ -20,13 +19,23 @@ from scheduler.oip.grpc_messages import (
     MODEL_REQUEST,
     READY,
     SERVER_METADATA,
+    SERVICE,
     decode_message,
 )
 from scheduler.oip.grpc_request import model_of_request, parse_grpc_request
 from scheduler.oip.grpc_response import write_grpc_response
-from scheduler.protobuf import encode
+from scheduler.oip.work_limits import FIELDS_MAX
+from scheduler.protobuf import FieldBudget, encode
 
-_PASSED_ON: Final = frozenset({"traceparent", "tracestate"})
+_PASSED_ON: Final = (b"traceparent", b"tracestate")
+_Method = Callable[[memoryview, GrpcRequest], Awaitable[GrpcAnswer]]
+
+
+def _path(method: str) -> bytes:
+    return f"/{SERVICE}/{method}".encode()
+
+
+_MODEL_INFER: Final = _path("ModelInfer")
 
 
 class ModelAddress(NamedTuple):
@@ -56,35 +65,54 @@ class GrpcFront:
         self._backend = backend
         self._access = access
         self._namespace = namespace
-
-    def methods(self) -> Mapping[str, Method]:
-        """Return the methods of the service by name."""
-        return {
-            "ServerLive": self._server_live,
-            "ServerReady": self._server_ready,
-            "ServerMetadata": self._server_metadata,
-            "ModelReady": self._model_ready,
-            "ModelMetadata": self._model_metadata,
-            "ModelInfer": self._infer,
+        self._methods: dict[bytes, _Method] = {
+            _path("ServerLive"): self._server_live,
+            _path("ServerReady"): self._server_ready,
+            _path("ServerMetadata"): self._server_metadata,
+            _path("ModelReady"): self._model_ready,
+            _path("ModelMetadata"): self._model_metadata,
+            _MODEL_INFER: self._infer,
         }
 
-    async def _server_live(self, _body: bytes, _context: ServicerContext) -> bytes:
-        return encode(LIVE, {"live": True})
+    def now_ms(self) -> float:
+        """Return the time of the backend's clock."""
+        return self._backend.now_ms()
 
-    async def _server_ready(self, _body: bytes, _context: ServicerContext) -> bytes:
-        return encode(READY, {"ready": self._backend.ready()})
+    def accept(self, request: GrpcRequest) -> "Task[None] | None":
+        """Check a call before its message is read; see `GrpcApplication`."""
+        if request.path not in self._methods:
+            raise CallError(501, f"there is no method {quoted(request.path.decode('latin-1'))}")
+        if self._access is None or request.path != _MODEL_INFER:
+            return None
+        return self._access.check_token(_authorization(request), request.source)
 
-    async def _server_metadata(self, _body: bytes, _context: ServicerContext) -> bytes:
-        return encode(SERVER_METADATA, {"name": "esg-scheduler", "version": __version__})
+    async def answer(
+        self, request: GrpcRequest, message: memoryview, review: "Task[None] | None"
+    ) -> GrpcAnswer:
+        """Answer a call; see `GrpcApplication`."""
+        if review is not None:
+            await review
+        return await self._methods[request.path](message, request)
 
-    async def _model_ready(self, body: bytes, _context: ServicerContext) -> bytes:
-        return encode(READY, {"ready": self._backend.ready(*self._model(body))})
+    async def _server_live(self, _body: memoryview, _request: GrpcRequest) -> GrpcAnswer:
+        return GrpcAnswer(encode(LIVE, {"live": True}))
 
-    async def _model_metadata(self, body: bytes, _context: ServicerContext) -> bytes:
-        return encode(MODEL_METADATA, await self._backend.metadata(*self._model(body)))
+    async def _server_ready(self, _body: memoryview, _request: GrpcRequest) -> GrpcAnswer:
+        return GrpcAnswer(encode(READY, {"ready": self._backend.ready()}))
 
-    def _model(self, body: bytes) -> ModelAddress:
-        request = decode_message(MODEL_REQUEST, body)
+    async def _server_metadata(self, _body: memoryview, _request: GrpcRequest) -> GrpcAnswer:
+        metadata = {"name": "esg-scheduler", "version": __version__}
+        return GrpcAnswer(encode(SERVER_METADATA, metadata))
+
+    async def _model_ready(self, body: memoryview, _request: GrpcRequest) -> GrpcAnswer:
+        return GrpcAnswer(encode(READY, {"ready": self._backend.ready(*self._model(body))}))
+
+    async def _model_metadata(self, body: memoryview, _request: GrpcRequest) -> GrpcAnswer:
+        metadata = await self._backend.metadata(*self._model(body))
+        return GrpcAnswer(encode(MODEL_METADATA, metadata))
+
+    def _model(self, body: memoryview) -> ModelAddress:
+        request = decode_message(MODEL_REQUEST, body, FieldBudget(FIELDS_MAX))
         return self._address(request.get("name", ""), request.get("version", ""))
 
     def _address(self, name: str, version: str) -> ModelAddress:
@@ -113,52 +141,45 @@ class GrpcFront:
             )
         return address
 
-    async def _infer(self, body: bytes, context: ServicerContext) -> bytes:
+    async def _infer(self, body: memoryview, request: GrpcRequest) -> GrpcAnswer:
         """Run a workflow; the answer's times are trailing metadata."""
-        arrival_ms = self._backend.now_ms()
         name, version = model_of_request(body)
         namespace, workflow, stage = self._address(name, version)
-        metadata = context.invocation_metadata() or ()
-        access, authorization = self._access, b""
-        if access is not None:
-            authorization = _authorization(metadata)
-            review = access.check(authorization, namespace, workflow, "")
+        authorization = b""
+        if self._access is not None:
+            authorization = _authorization(request)
+            review = self._access.check(authorization, namespace, workflow, request.source)
             if review is not None:
                 await review
         self._backend.check(namespace, workflow, stage, len(body))
-        request = parse_grpc_request(body)
-        limits_ms = []
-        if request.timeout_us is not None:
-            limits_ms.append(request.timeout_us / 1000)
-        remaining_s = context.time_remaining()
-        if remaining_s is not None:
-            limits_ms.append(remaining_s * 1000)
+        infer_request = parse_grpc_request(body)
+        limits_ms = [request.timeout_ms]
+        if infer_request.timeout_us is not None:
+            limits_ms.append(infer_request.timeout_us / 1000)
         call = InferCall(
             namespace=namespace,
             workflow=workflow,
             stage=stage,
-            request=request,
-            arrival_ms=arrival_ms,
-            timeout_ms=min(limits_ms, default=None),
-            headers=_passed_on(metadata),
+            request=infer_request,
+            arrival_ms=request.arrival_ms,
+            timeout_ms=min([limit for limit in limits_ms if limit is not None], default=None),
+            headers=_passed_on(request),
             authorization=authorization,
         )
         outputs, queue_ms, execute_ms, batch, cold_start = await self._backend.submit(call)
-        context.set_trailing_metadata(
-            (
-                ("esg-queue-ms", f"{queue_ms:.1f}"),
-                ("esg-execute-ms", f"{execute_ms:.1f}"),
-                ("esg-batch", str(batch)),
-                ("esg-cold-start", "true" if cold_start else "false"),
-            )
+        times = (
+            ("esg-queue-ms", f"{queue_ms:.1f}"),
+            ("esg-execute-ms", f"{execute_ms:.1f}"),
+            ("esg-batch", str(batch)),
+            ("esg-cold-start", "true" if cold_start else "false"),
         )
-        return write_grpc_response(name, request, outputs)
+        return GrpcAnswer(write_grpc_response(name, infer_request, outputs), times)
 
 
-def _passed_on(metadata: Any) -> tuple[tuple[bytes, bytes], ...]:
-    return tuple([(key.encode(), value.encode()) for key, value in metadata if key in _PASSED_ON])
+def _passed_on(request: GrpcRequest) -> Headers:
+    metadata = request.metadata
+    return tuple([(name, metadata[name]) for name in _PASSED_ON if name in metadata])
 
 
-def _authorization(metadata: Any) -> bytes:
-    values = (value for key, value in metadata if key == "authorization")
-    return str(next(values, "")).encode()
+def _authorization(request: GrpcRequest) -> bytes:
+    return request.metadata.get(b"authorization", b"")

@@ -5,12 +5,11 @@ Messages pass through grpcio as bytes; `scheduler.oip` reads and writes them.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from grpc import StatusCode, aio
 
 from scheduler.gateway.calls import Headers
-from scheduler.gateway.grpc.status import HTTP_STATUS
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.oip.batch import RowRange
 from scheduler.oip.errors import MessageError
@@ -26,6 +25,21 @@ from scheduler.oip.grpc_response import parse_grpc_response
 from scheduler.oip.tensor import Tensor
 from scheduler.protobuf import Schema, encode
 
+_HTTP_STATUS: Final = {
+    StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.FAILED_PRECONDITION: 400,
+    StatusCode.OUT_OF_RANGE: 400,
+    StatusCode.UNAUTHENTICATED: 401,
+    StatusCode.PERMISSION_DENIED: 403,
+    StatusCode.NOT_FOUND: 404,
+    StatusCode.ALREADY_EXISTS: 409,
+    StatusCode.ABORTED: 409,
+    StatusCode.RESOURCE_EXHAUSTED: 429,
+    StatusCode.UNIMPLEMENTED: 501,
+    StatusCode.UNAVAILABLE: 503,
+    StatusCode.DEADLINE_EXCEEDED: 504,
+}
+"""Status of a model server's error; 500 for all others."""
 _LOOK_UP_S = 5.0  # for an answer without inference
 _ERROR_TEXT_MAX = 2000
 
@@ -143,7 +157,7 @@ class GrpcModelServer:
             hint = "let both ends take messages of the size of a whole batch"
             return ModelServerError(502, f"{text}; {hint}")
         retryable = code is StatusCode.UNAVAILABLE
-        return ModelServerError(HTTP_STATUS.get(code, 500), text, retryable=retryable)
+        return ModelServerError(_HTTP_STATUS.get(code, 500), text, retryable=retryable)
 
 
 def _metadata(headers: Headers) -> list[tuple[str, str]]:

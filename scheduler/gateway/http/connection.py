@@ -175,8 +175,10 @@ class HttpConnection(RequestReceiver):
 
     # -- time ------------------------------------------------------------------------------------
 
-    def time_out(self) -> None:
+    def end_slow(self, now_s: float) -> None:
         """End the connection of a slow or idle client, if possible with an answer."""
+        if now_s < self.deadline_s:
+            return
         self.deadline_s = inf
         if self.is_ending or self._unsent_bytes:
             self._transport.abort()

@@ -6,10 +6,10 @@ clients send small bodies: there one time covers the body of a request and its a
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
 
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.http.messages import Application
+from scheduler.gateway.listening import ClientConnection
 
 RECEIVE_BYTES = 16 * 1024
 """Size of a read while no long body is received; a request of some KB is read at once."""
@@ -41,25 +41,6 @@ class HttpLimits:
     drain_s: float = 30.0
 
 
-class ServedConnection(Protocol):
-    """A connection as its server sees it.
-
-    Attributes:
-        deadline_s: time of the loop's clock at which the client is too slow.
-    """
-
-    deadline_s: float
-
-    def time_out(self) -> None:
-        """End the connection of a slow or idle client."""
-
-    def drain(self) -> None:
-        """Close the connection after its requests."""
-
-    def abort(self) -> None:
-        """Close the connection now."""
-
-
 class ConnectionSet:
     """Connections of one server, and what they share."""
 
@@ -71,6 +52,6 @@ class ConnectionSet:
         # Each read ends before the next one begins, so all connections share the memory for it.
         self.receive_memory = bytearray(RECEIVE_BYTES)
         self.receive_buffer = memoryview(self.receive_memory)
-        self.connections: set[ServedConnection] = set()
+        self.connections: set[ClientConnection] = set()
         self.is_draining = False
         self.emptied = asyncio.Event()

@@ -1,0 +1,167 @@
+"""One call of a connection: its message as it comes, and its answer as it goes."""
+
+import asyncio
+import struct
+from collections.abc import Mapping
+from math import inf
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.gateway.body_memory import BodyMemory
+from scheduler.gateway.calls import CallError
+from scheduler.oip.errors import MessageError
+
+_PREFIX: Final = struct.Struct(">BI")
+_UNITS_MS: Final = {b"H": 3.6e6, b"M": 6e4, b"S": 1e3, b"m": 1.0, b"u": 1e-3, b"n": 1e-6}
+_DIGITS_MAX: Final = 8
+
+
+class GrpcRequest(NamedTuple):
+    """Head of a call.
+
+    Attributes:
+        path: names of service and method.
+        metadata: first value of each name in lower case.
+        source: IP address of the client, or of the last proxy.
+        arrival_ms: arrival of the head, by the application's clock.
+        timeout_ms: limit of the client, counted from the arrival, or None.
+    """
+
+    path: bytes
+    metadata: Mapping[bytes, bytes]
+    source: str
+    arrival_ms: float
+    timeout_ms: float | None
+
+
+class GrpcAnswer(NamedTuple):
+    """Message of an answer, and its trailing metadata."""
+
+    message: bytes
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+class GrpcStream:
+    """A call between its head and the end of its answer.
+
+    Attributes:
+        number: identifier of the call in its connection.
+        request: head of the call.
+        deadline_s: time of the loop's clock at which the client is too slow.
+        is_refused: true if the rest of the message is discarded.
+        review: task that ends when it is known that the client may call, or with a `CallError`.
+            None: the client may.
+        task: task that answers the call, once the message is complete.
+        unsent: part of the answer that the client's window has no room for, and the trailers.
+
+    Args:
+        memory: bound on the bytes of all messages.
+        message_bytes_max: size of the largest message.
+    """
+
+    __slots__ = (
+        "_body", "_memory", "_message_bytes_max", "_prefix", "_received_bytes", "_reserved_bytes",
+        "deadline_s", "is_refused", "number", "request", "review", "task", "unsent",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, request: GrpcRequest, memory: BodyMemory, message_bytes_max: int
+    ) -> None:
+        self.number = number
+        self.request = request
+        self.deadline_s = inf
+        self.is_refused = False
+        self.review: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.unsent: tuple[memoryview, list[tuple[str, str]]] | None = None
+        self._memory = memory
+        self._message_bytes_max = message_bytes_max
+        self._prefix = b""
+        self._body: memoryview | None = None
+        self._received_bytes = 0
+        self._reserved_bytes = 0
+
+    @property
+    def is_receiving(self) -> bool:
+        """True until its message is complete."""
+        return self.task is None and not self.is_refused
+
+    @property
+    def has_begun(self) -> bool:
+        """True once a part of its message has come."""
+        return bool(self._prefix)
+
+    def receive(self, data: bytes) -> None:
+        """Add a part of the message; its memory is reserved as soon as its length is known.
+
+        Raises:
+            CallError, MessageError: the call is refused.
+        """
+        missing = _PREFIX.size - len(self._prefix)
+        if missing:
+            self._prefix += data[:missing]
+            data = data[missing:]
+            if len(self._prefix) < _PREFIX.size:
+                return
+        if self._body is None:
+            self._body = self._memory_of_message()
+        end = self._received_bytes + len(data)
+        if end > len(self._body):
+            raise MessageError("the call has bytes after its message; send one message")
+        self._body[self._received_bytes : end] = data
+        self._received_bytes = end
+
+    def message(self) -> memoryview:
+        """Return the message, which the client has ended.
+
+        Raises:
+            MessageError: it is not complete.
+        """
+        if self._body is None or self._received_bytes < len(self._body):
+            raise MessageError("the call has no complete message; send one")
+        return self._body
+
+    def release(self) -> None:
+        """Return the memory of the message."""
+        self._body = None
+        self._memory.release(self._reserved_bytes)
+        self._reserved_bytes = 0
+
+    def hold(self, answer_bytes: int) -> None:
+        """Count the answer that the client does not take."""
+        self._memory.hold(answer_bytes - self._reserved_bytes)
+        self._reserved_bytes = answer_bytes
+
+    def _memory_of_message(self) -> memoryview:
+        compression, length = _PREFIX.unpack(self._prefix)
+        if compression:
+            raise CallError(501, "the message is compressed; send it without compression")
+        if length > self._message_bytes_max:
+            raise CallError(
+                413,
+                f"the message has {length:,} bytes, and the limit is "
+                f"{self._message_bytes_max:,}; send fewer rows",
+            )
+        self._memory.reserve(length)
+        self._reserved_bytes = length
+        return np.empty(length, np.uint8).data
+
+
+def framed(message: bytes) -> bytes:
+    """Return a message as it goes over the connection."""
+    return _PREFIX.pack(0, len(message)) + message
+
+
+def timeout_ms(value: bytes | None) -> float | None:
+    """Read the header ``grpc-timeout``.
+
+    Raises:
+        CallError: it is invalid.
+    """
+    if value is None:
+        return None
+    digits, unit = value[:-1], _UNITS_MS.get(value[-1:])
+    if unit is None or not digits.isdigit() or len(digits) > _DIGITS_MAX:
+        raise CallError(400, "the header grpc-timeout is invalid; send digits and a unit")
+    return int(digits) * unit
