@@ -107,7 +107,7 @@ async def test_idle_and_silent_connections_end():
 
 async def test_a_call_without_a_token_is_refused_before_its_message():
     reviews = Reviews()
-    access = TokenAccess(lambda: reviews)
+    access = TokenAccess(reviews)
     async with chain(access=access) as gateway, http2_client(gateway.address) as client:
         number = client.call()
         await eventually(lambda: client.status(number))
@@ -119,7 +119,7 @@ async def test_the_message_of_a_refused_caller_is_not_received_to_its_end():
     """The review of the token begins with the head."""
     reviews = Reviews()
     reviews.gate.clear()
-    access = TokenAccess(lambda: reviews)
+    access = TokenAccess(reviews)
     async with chain(access=access) as gateway, http2_client(gateway.address) as client:
         number = client.call(announced=500 * KIB, authorization="Bearer carol's")
         await eventually(lambda: gateway.memory.held_bytes == 500 * KIB and reviews.reviewed)
