@@ -49,7 +49,7 @@ def test_rights_to_check_tokens() -> None:
     """They come with the setting, whatever the namespace."""
     for values in ({}, {"namespace": "vision"}):
         role = one(installed(settings={"access": True}, **values), "ClusterRole", "-gateway")
-        assert role["rules"][-2:] == deployed_rules("-access")
+        assert role["rules"][-3:] == deployed_rules("-access")
     assert "tokenreviews" not in rules_of(installed(), "ClusterRole")
 
 
