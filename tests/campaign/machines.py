@@ -78,7 +78,7 @@ class MachineLoop(VirtualLoop):
 
 
 class _Step:
-    """What happens on a machine once; with ``at_s`` a timer of its monotonic clock."""
+    """An event that happens on a machine once; with ``at_s`` a timer of its monotonic clock."""
 
     handle: Any  # by which it is cancelled
 
