@@ -21,11 +21,15 @@ _DOUBLE: Final = struct.Struct("<d")
 
 
 class ProtobufError(ValueError):
-    """Bytes that are no message of their schema; the text says what to send."""
+    """Bytes that are no message of their schema; the text says what to send.
 
+    Attributes:
+        is_too_long: true if the message has more fields than its reader allows.
+    """
 
-class TooManyFieldsError(ProtobufError):
-    """A message with more fields than its reader allows."""
+    def __init__(self, message: str, *, is_too_long: bool = False) -> None:
+        super().__init__(message)
+        self.is_too_long = is_too_long
 
 
 class FieldBudget:
@@ -40,12 +44,13 @@ class FieldBudget:
         self._unread_fields = fields_max
 
     def spend(self) -> None:
-        """Count a field; raises `TooManyFieldsError`."""
+        """Count a field; raises `ProtobufError`."""
         self._unread_fields -= 1
         if self._unread_fields < 0:
-            raise TooManyFieldsError(
+            raise ProtobufError(
                 f"the message has more than {self._fields_max:,} fields; send fewer, and tensors "
-                "as raw contents"
+                "as raw contents",
+                is_too_long=True,
             )
 
 

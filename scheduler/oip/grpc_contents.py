@@ -8,7 +8,7 @@ import numpy as np
 from scheduler.model.message_text import quoted
 from scheduler.oip.datatypes import BYTES, Datatype
 from scheduler.oip.errors import MessageError
-from scheduler.oip.grpc_messages import RAW
+from scheduler.oip.grpc_messages import RAW, message_error
 from scheduler.oip.tensor import TensorPart, with_lengths
 from scheduler.oip.tensor_reader import ReadPart, TensorForm, binary_part
 from scheduler.oip.work_limits import TYPED_BYTES_MAX
@@ -21,7 +21,6 @@ from scheduler.protobuf import (
     VARINT_BYTES_MAX,
     FieldBudget,
     ProtobufError,
-    TooManyFieldsError,
     read_fields,
     write_varint,
 )
@@ -95,10 +94,8 @@ def part_reader(document: dict[str, Any], key: str, budget: FieldBudget | None =
                     )
             try:
                 typed = _typed(contents, form.datatype, form.owner, budget)
-            except TooManyFieldsError as error:
-                raise MessageError(str(error), 413) from None
             except ProtobufError as error:
-                raise MessageError(str(error)) from None
+                raise message_error(error) from None
             return binary_part(typed, form)
         if any(contents):
             raise MessageError(f"{form.owner} has both raw and typed contents; send one of them")

@@ -17,7 +17,6 @@ from scheduler.protobuf import (
     FieldBudget,
     ProtobufError,
     Schema,
-    TooManyFieldsError,
     decode,
     encode,
     length_prefix,
@@ -88,10 +87,13 @@ def decode_message(
     """
     try:
         return decode(schema, memoryview(body), None, budget)
-    except TooManyFieldsError as error:
-        raise MessageError(str(error), 413) from None
     except ProtobufError as error:
-        raise MessageError(str(error)) from None
+        raise message_error(error) from None
+
+
+def message_error(error: ProtobufError) -> MessageError:
+    """Return the error of a message as its sender gets it."""
+    return MessageError(str(error), 413 if error.is_too_long else 400)
 
 
 def decode_infer(
