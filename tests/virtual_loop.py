@@ -33,9 +33,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
 
-def run_virtually(coroutine):
+def run_virtually(coroutine, loop_factory=VirtualLoop):
     """Run a coroutine to its end."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(coroutine)
 
 

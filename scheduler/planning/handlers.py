@@ -83,7 +83,7 @@ class PodHandler:
     """Pods: reservations of bound pods go to the ledger, timelines to the tracker.
 
     The share of a GPU that a bound pod has is free once its kubelet reports the end of the
-    containers. A pod that vanishes without that keeps its share for its grace period (ADR 40).
+    containers. A pod that vanishes without that keeps its share for its grace period (ADR 43).
 
     Attributes:
         listed_s: time of the last list, on the monotonic clock. What happened before and is not in

@@ -92,7 +92,8 @@ def test_gpus_of_running_pods_are_named(cluster, kubeconfig):
         lambda: cluster.api.get(f"{PODS}/ended")["status"]["phase"] == "Running",
         what="the kubelet's own write of the pod's phase",
     )
-    cluster.api.patch(f"{PODS}/ended/status", {"status": {"phase": "Succeeded"}})
+    ended = {"phase": "Succeeded", "containerStatuses": None}
+    cluster.api.patch(f"{PODS}/ended/status", {"status": ended})
     done = clean_up(kubeconfig)
     assert (done.returncode, done.stderr) == (0, "")
     *_, line = done.stdout.splitlines()

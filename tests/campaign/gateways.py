@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 
 from scheduler.gateway.calls import CallError, InferCall
@@ -54,6 +55,7 @@ class Gateways:
         self._server = server
         self._kubelet = kubelet
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()  # on no machine that a run pauses
         self._tasks: set[asyncio.Task[None]] = set()
         create_documents(server.store)
         self.models = ModelServers(server)
@@ -94,7 +96,7 @@ class Gateways:
         if (path == FUNCTION_SERVERS and change.after is None) or (
             path == PODS and change.before is None
         ):
-            self._loop.call_later(COLLECTED_S, self._collect)
+            self._loop.call_later(COLLECTED_S, self._collect, context=self._context)
 
     def _collect(self) -> None:
         servers = {s["metadata"]["uid"] for s in self._server.store.list(FUNCTION_SERVERS)}

@@ -1,6 +1,6 @@
 """Incidents of a run: drawn from its seed, each in plain words."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -46,6 +46,9 @@ _TEXTS = {
     "restart": "{replica}: the extender dies and is back after {seconds} s",
     "crash": "the leader dies with its extender, the other leads after {seconds} s",
     "handover": "the leader leaves, the other leads after {seconds} s",
+    "freeze": "{replica}: its machine stands still for {seconds} s",
+    "suspend": "{replica}: its machine is suspended for {seconds} s: monotonic clocks stand, too",
+    "lose_notes": "{replica}: kube-scheduler's notes in the status of pods fail for {seconds} s",
     "overlap": "the other replica leads, the old leader does not know for {seconds} s",
 }
 
@@ -85,6 +88,7 @@ def draw_incidents(seed: int) -> list[Incident]:
         *_pods(random, time_s),
         *(_fault(random, time_s()) for _ in range(random.choice((0, 2, 4, 8, 16)))),
     ]
+    incidents += _pauses(Random(f"pauses {seed}"), incidents)
     if gateway_incidents.has_gateways(seed):
         incidents += [Incident(*drawn) for drawn in gateway_incidents.draw_gateway_incidents(seed)]
     return sorted(incidents, key=lambda incident: incident.at_s)
@@ -106,6 +110,18 @@ def _pods(random: Random, time_s: Callable[[], float]) -> Iterator[Incident]:
             if kind == "recreate":
                 later |= {"function": random.choice(tuple(FUNCTIONS)), "priority": 0}
             yield Incident(later_s, kind, later)
+
+
+def _pauses(random: Random, incidents: Sequence[Incident]) -> Iterator[Incident]:
+    """Pauses of machines and of a scheduler's writes, after other incidents: pods wait then."""
+    for _ in range(random.choice((0, 1, 1, 2))):
+        at_s = random.choice(incidents).at_s + random.choice((0.02, 1.0)) * random.random()
+        details = {
+            "replica": random.choice(REPLICAS),
+            "seconds": round(random.uniform(5.0, 60.0), 3),
+        }
+        kind = random.choice(("freeze", "suspend", "lose_notes"))
+        yield Incident(round(at_s, 3), kind, details)
 
 
 def _fault(random: Random, at_s: float) -> Incident:

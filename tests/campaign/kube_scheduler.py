@@ -1,7 +1,7 @@
 """A simulated kube-scheduler beside a replica: its queue, its time-outs and its preemption."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from scheduler.cluster.errors import ClusterError
@@ -42,6 +42,7 @@ class SimulatedKubeScheduler:
         self._parked: dict[Key, float] = {}  # since when
         self._failures: dict[str, int] = {}  # by UID
         self._binding: dict[str, str] = {}  # nodes by UID
+        self._notes_lost_until_s = 0.0
         self._moves = 0  # number of events that may have helped parked pods
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -73,6 +74,10 @@ class SimulatedKubeScheduler:
         self._tasks.clear()
         self._binding.clear()
 
+    def lose_notes(self, seconds: float) -> None:
+        """Let the writes of reasons into the status of pods fail for a time."""
+        self._notes_lost_until_s = self._loop.time() + seconds
+
     def observe(self, path: str, change: ObjectChange) -> None:
         """Take in a change of the server."""
         if not self._tasks:
@@ -91,8 +96,8 @@ class SimulatedKubeScheduler:
             ):
                 self._add(key)
 
-    def _start(self, coroutine: Awaitable[Any]) -> None:
-        task = asyncio.ensure_future(coroutine)
+    def _start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        task = self._loop.create_task(coroutine, context=self._replica.machine.context)
         self._tasks.add(task)
         task.add_done_callback(self._end)
 
@@ -137,7 +142,7 @@ class SimulatedKubeScheduler:
             return None
         return pod
 
-    async def _call(self, act: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _call(self, act: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
         """Call the extender; raises one of `_FAILURES`."""
         life = self._replica.life
         if life is None or not hasattr(life.service, "binder"):
@@ -197,6 +202,8 @@ class SimulatedKubeScheduler:
         key = metadata["namespace"], metadata["name"]
         pending = self._pending(key)
         if pending is None or pending["metadata"]["uid"] != metadata["uid"]:
+            return
+        if self._loop.time() < self._notes_lost_until_s:
             return
         condition = {"type": "PodScheduled", "status": "False", "message": message}
         if condition not in ((pending.get("status") or {}).get("conditions") or ()):

@@ -6,6 +6,8 @@ the moment at which the kubelet sees that.
 """
 
 import asyncio
+from contextvars import copy_context
+from functools import partial
 from zlib import crc32
 
 from tests.campaign.audit import GpuShares, share_of
@@ -32,13 +34,14 @@ class SimulatedKubelet:
     def __init__(self, server: SimulatedServer, gpu_memory_mib: int) -> None:
         self.running = GpuShares(gpu_memory_mib)
         self._server = server
-        self._loop = asyncio.get_running_loop()
         self._terminating: set[str] = set()  # UIDs
+        # On machines of their own: the one whose write they act on may be paused.
+        self._later = partial(asyncio.get_running_loop().call_later, context=copy_context())
 
     def observe(self, path: str, change: ObjectChange) -> None:
         """Take in a change of the server."""
         if path == NODES and change.after is None:
-            self._loop.call_later(ORPHANED_S, self._remove_orphans, change.before)
+            self._later(ORPHANED_S, self._remove_orphans, change.before)
         pod = change.after or change.before
         if path != PODS or pod is None or not pod["spec"].get("nodeName"):
             return
@@ -46,14 +49,14 @@ class SimulatedKubelet:
         key, uid = (metadata["namespace"], metadata["name"]), metadata["uid"]
         if change.after is None:
             if uid in self.running.shares and uid not in self._terminating:
-                self._loop.call_later(REACTION_S + grace_s(pod), self.running.set, uid, None)
+                self._later(REACTION_S + grace_s(pod), self.running.set, uid, None)
         elif metadata.get("deletionTimestamp"):
             if uid not in self._terminating and metadata["deletionGracePeriodSeconds"]:
                 self._terminating.add(uid)
-                self._loop.call_later(stop_s(pod), self._stop, key, uid)
+                self._later(stop_s(pod), self._stop, key, uid)
         elif change.before is None or not change.before["spec"].get("nodeName"):
             self.running.set(uid, share_of(pod))
-            self._loop.call_later(START_S, self._start, key, uid)
+            self._later(START_S, self._start, key, uid)
 
     def finish(self, key: Key, phase: str = "Succeeded") -> None:
         """End the containers of a bound pod, and report it; raises `StatusError`."""
@@ -87,9 +90,9 @@ class SimulatedKubelet:
         node = self._server.store.get(PODS, key)["spec"]["nodeName"]
         if ("", node) in self._server.store.collection(NODES).objects:
             self._report_end(key, "Failed")
-            self._loop.call_later(REMOVE_S, self._remove, key, uid)
+            self._later(REMOVE_S, self._remove, key, uid)
         else:  # nothing is reported before the node returns, or the garbage collector comes
-            self._loop.call_later(STOP_S, self._stop, key, uid)
+            self._later(STOP_S, self._stop, key, uid)
 
     def _report_end(self, key: Key, phase: str) -> None:
         status = {"status": {"phase": phase, "containerStatuses": None}}

@@ -1,7 +1,7 @@
 """Replicas of the extender: each life is one process with the real service in it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random
 from typing import Any
@@ -12,6 +12,7 @@ from scheduler.extender.service import Service
 from scheduler.planning.service import PlanningService
 from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
+from tests.campaign.machines import Machine
 from tests.campaign.simulated_server import SimulatedApi, SimulatedServer
 
 # The series of functions end with the last pod of their namespace, and what they have counted with
@@ -29,13 +30,16 @@ class Life:
         lost_binds: bind calls that the death of the process cut short.
     """
 
-    def __init__(self, server: SimulatedServer, name: str, number: int, skew_s: float) -> None:
+    def __init__(
+        self, server: SimulatedServer, machine: Machine, name: str, number: int, skew_s: float
+    ) -> None:
         self.name = name
         self.skew_s = skew_s
         self.binds = 0
         self.lost_binds = 0
         self._loop = asyncio.get_running_loop()
         self._server = server
+        self._machine = machine
         self._random = Random(f"{name} {number}")
         self._clock_rate = Random(f"clock of {name} {number}").uniform(0.85, 1.2)
         self._api: Any = SimulatedApi(server, name)
@@ -45,18 +49,18 @@ class Life:
             lease_namespace="esg",
             lease_clock=lambda: self._loop.time() * self._clock_rate,
             reflector=partial(Reflector, random=self._random.random, page=_PAGE),
-            monotonic=self._loop.time,
+            monotonic=machine.monotonic_s,
         )
         self.service = Service(
             PlanningService(
                 _SETTINGS,
                 link,
                 clock=lambda: server.wall_s() + self.skew_s,
-                monotonic=self._loop.time,
+                monotonic=machine.monotonic_s,
             )
         )
         self._count_binds()
-        self._task = self._loop.create_task(self._run())
+        self._task = self._loop.create_task(self._run(), context=machine.context)
 
     def _count_binds(self) -> None:
         bind = self.service.binder.bind
@@ -78,13 +82,13 @@ class Life:
         async with self.service.running():
             await asyncio.Event().wait()
 
-    async def call(self, act: Callable[[], Awaitable[Any]]) -> Any:
+    async def call(self, act: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Run a call of kube-scheduler; it goes on if the caller gives up.
 
         Raises:
             ConnectionError: the process dies meanwhile.
         """
-        task = asyncio.ensure_future(act())
+        task = self._loop.create_task(act(), context=self._machine.context)
         self._calls.add(task)
         task.add_done_callback(self._end)
         try:
@@ -117,10 +121,12 @@ class Replica:
     Attributes:
         lives: all of them, the current one last.
         life: the current one; None while it is down.
+        machine: on which it runs, with its kube-scheduler.
     """
 
     def __init__(self, server: SimulatedServer, name: str) -> None:
         self.name = name
+        self.machine = Machine(asyncio.get_running_loop())
         self.lives: list[Life] = []
         self.life: Life | None = None
         self._server = server
@@ -128,7 +134,7 @@ class Replica:
 
     def start(self) -> None:
         if self.life is None:
-            self.life = Life(self._server, self.name, len(self.lives), 0.0)
+            self.life = Life(self._server, self.machine, self.name, len(self.lives), 0.0)
             self.lives.append(self.life)
 
     def kill(self) -> None:

@@ -19,9 +19,11 @@ from scheduler.search import planner
 from tests.campaign.checks import is_settled, problems
 from tests.campaign.gateway_incidents import has_gateways
 from tests.campaign.incidents import Incident, draw_incidents, draw_layout
+from tests.campaign.machines import MachineLoop
 from tests.campaign.world import World
 from tests.virtual_loop import run_virtually
 
+WATCHED_S = 40.0  # before the first incident: after it a process knows of all that has vanished
 STEP_S = 5.0
 QUIET_S = 480.0  # longer than kube-scheduler's longest wait, and than two silent watches
 POLL_S = 0.05  # of a stale cache; the extender's own, 2 ms, would be most of a run's steps
@@ -68,7 +70,7 @@ def run_seed(seed: int, *, active: int = 1) -> Verdict:
 def run_incidents(seed: int, incidents: Sequence[Incident], *, active: int = 1) -> Verdict:
     """Run these incidents, in their order."""
     with _captured_errors() as errors, _cheap_lives(), _repeatable(seed):
-        verdict = run_virtually(_run(seed, incidents, active))
+        verdict = run_virtually(_run(seed, incidents, active), MachineLoop)
     if not errors:
         return verdict
     return replace(verdict, problems=(*verdict.problems, *errors))
@@ -77,8 +79,10 @@ def run_incidents(seed: int, incidents: Sequence[Incident], *, active: int = 1) 
 async def _run(seed: int, incidents: Sequence[Incident], active: int) -> Verdict:
     loop = asyncio.get_running_loop()
     world = World(draw_layout(seed), active, has_gateways=has_gateways(seed))
+    await asyncio.sleep(WATCHED_S)
+    began_s = loop.time()
     for incident in incidents:
-        await asyncio.sleep(max(0.0, incident.at_s - loop.time()))
+        await asyncio.sleep(max(0.0, began_s + incident.at_s - loop.time()))
         world.apply(incident)
     await asyncio.sleep(60.0)  # until what is late has arrived
     world.heal()

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -73,6 +74,7 @@ class SimulatedServer:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()  # on no machine that a run pauses
         uids = count(1)
         self.store = ObjectStore(KINDS, clock=self.wall_s, new_uid=lambda: f"uid-{next(uids)}")
         self.requests = ApiRequests(self.store)
@@ -137,9 +139,10 @@ class SimulatedServer:
         fault = self.fault_of(client, verb_of(method, target, query))
         if fault is not None and fault.effect == "unsent":
             raise ApiUnreachableError("connection refused", sent=False)
-        task = self._loop.create_task(self._serve(method, target, path, query, body, fault))
+        serve = self._serve(method, target, path, query, body, fault)
+        task = self._loop.create_task(serve, context=self._context)
         self._tasks.add(task)
-        task.add_done_callback(self._end)
+        task.add_done_callback(self._end, context=self._context)
         try:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(task)

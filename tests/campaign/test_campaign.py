@@ -1,20 +1,13 @@
 """A slice of the campaign, its repeatability, and checks that it misses when they are removed."""
 
-from unittest import mock
-
 import pytest
 
-from scheduler.extender.bind_ownership import BindOwnership
-from scheduler.extender.binding_voider import BindingVoider
-from scheduler.ledger.ledger import Ledger
-from scheduler.planning.handlers import PodHandler
-from scheduler.planning.pods import version_of
 from tests.campaign.incidents import Incident, draw_incidents
+from tests.campaign.mutations import MUTATIONS
 from tests.campaign.run import run_incidents, run_seed
 from tests.campaign.shrinking import shrink
 
 SLICE = 60  # seeds; `make campaign` takes any number
-FOUND_WITHIN = 300  # seeds, by which a removed check must be found
 # With one active replica, a preemptor's first attempt after its victims was refused by a cache that
 # had not seen their end; 1093, 1263 and 30147 lost pods while ADR 34 was made.
 FOUND_ONCE = (1093, 1263, 8194, 8939, 30147)
@@ -51,42 +44,14 @@ def test_pods_are_bound_without_incidents_of_their_own():
     assert (verdict.failed, verdict.bound) == (False, 3)
 
 
-def forget_terminating(self, raw, *, live):
-    """Treat a pod that is being deleted as one whose containers have ended."""
-    if raw["metadata"].get("deletionTimestamp"):
-        raw = raw | {"status": {"phase": "Failed"}}
-    observe(self, raw, live=live)
-
-
-def release_on_lost_node(self, name):
-    """Treat the pods of a node that is gone as ended, although it may return."""
-    for held in self.on_node(name):
-        self._release(held.uid)
-    remove_node(self, name)
-
-
-async def void_by_cache(self):
-    """Take over by the cache, whatever its watch has not delivered."""
-    for pod in list(self._state.pods.pending.values()):
-        await self.void(pod.namespace, pod.name, pod.uid, version_of(pod.raw))
-
-
-observe, remove_node = PodHandler._observe, Ledger.remove_node
-REMOVED = {
-    "a terminating pod keeps its share": (PodHandler, "_observe", forget_terminating, 1),
-    "a lost node keeps its reservations": (Ledger, "remove_node", release_on_lost_node, 1),
-    "an owner lists all pods": (BindingVoider, "take_over", void_by_cache, 1),
-    "one process binds at a time": (BindOwnership, "period", property(lambda _: 0), 2),
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("check", REMOVED)
-def test_a_removed_check_is_found(check):
-    """Without the check, a GPU is over-committed within some seeds."""
-    owner, name, mutation, active = REMOVED[check]
-    with mock.patch.object(owner, name, mutation):
-        assert any(run_seed(seed, active=active).overcommits for seed in range(FOUND_WITHIN))
+@pytest.mark.parametrize("check", MUTATIONS)
+def test_a_removed_check_is_found(check, monkeypatch):
+    """Without it a GPU is over-committed, by its pods or by their containers."""
+    mutation = MUTATIONS[check]
+    assert not mutation.run().failed
+    mutation.remove(monkeypatch)
+    assert any(mutation.run().kinds)
 
 
 def test_shrinking_leaves_what_suffices():

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from tests.campaign.audit import GpuAudit
@@ -21,6 +22,8 @@ from workbench.cluster.object_store import Key, ObjectChange, Raw, StatusError
 
 GPU_MEMORY_MIB = 81_920
 NAMESPACE = "default"
+ELECTION_S = 15.0  # until another kube-scheduler leads after one that does not answer
+STEP_DOWN_S = 2.0  # until a kube-scheduler has seen that another one leads
 _GROUP = "esg-scheduler.io"
 _MODEL = "NVIDIA A100-SXM4-80GB"
 
@@ -80,6 +83,8 @@ class World:
     def heal(self) -> None:
         """End all faults: every node and every replica is there, and someone leads."""
         self.server.heal()
+        for replica in self.replicas.values():
+            replica.machine.resume(is_suspended=False)
         for name in self._layout:
             self._restore(name)
         for replica in self.replicas.values():
@@ -245,6 +250,30 @@ class World:
             old = self._leader
             self._lead(self._follower())
             self._loop.call_later(seconds, self._step_down, old)
+
+    def _freeze(self, replica: str, seconds: float) -> None:
+        self._pause(replica, seconds, is_suspended=False)
+
+    def _suspend(self, replica: str, seconds: float) -> None:
+        self._pause(replica, seconds, is_suspended=True)
+
+    def _lose_notes(self, replica: str, seconds: float) -> None:
+        self.schedulers[replica].lose_notes(seconds)
+
+    def _pause(self, replica: str, seconds: float, *, is_suspended: bool) -> None:
+        """Let the machine of a replica stand still; another one may lead meanwhile."""
+        machine = self.replicas[replica].machine
+        if machine.is_paused:
+            return
+        machine.pause()
+        self._loop.call_later(seconds, partial(machine.resume, is_suspended=is_suspended))
+        if self.active == 1 and replica == self._leader and seconds > ELECTION_S:
+            self._loop.call_later(ELECTION_S, self._succeed, replica)
+            self._loop.call_later(seconds + STEP_DOWN_S, self._step_down, replica)
+
+    def _succeed(self, leader: str) -> None:
+        if leader == self._leader:
+            self._lead(self._follower())
 
     def _step_down(self, name: str) -> None:
         if name != self._leader:

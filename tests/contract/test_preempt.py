@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduler.cluster.resource import trim_pod
 from tests.extender.factories import pod
 
 GUARDED = {"app": "guarded"}
@@ -140,6 +141,17 @@ def test_the_least_important_goes_first(extender):
     answer = ask(extender, pod("half", priority=10), {"n1": []})
     assert uids(low) == answer["n1"]["Pods"]
     assert uids(second)[0] not in answer["n1"]["Pods"]
+
+
+def test_a_pod_that_has_vanished_is_no_victim(extender):
+    """kube-scheduler has no such pod; its share is free after its grace period, not before."""
+    a, vanished = full_node(extender, "half", "half")
+    full_node(extender, "whole", priority=20)
+    raw = trim_pod(extender.stored_pod(vanished))
+    extender.on_loop(extender.service.state.pods.delete, raw)
+    assert ask(extender, pod("whole", priority=10), {"n1": [a]}) == {}
+    answer = ask(extender, pod("half", priority=10), {"n1": [a, vanished]})
+    assert uids(a)[0] in answer["n1"]["Pods"]
 
 
 def test_no_node_without_a_victim(extender):

@@ -33,7 +33,9 @@ def own_api_server(cluster):
 @pytest.fixture
 def busy(esg):
     """A small cluster with some pods that stay: grants that a new extender must recover."""
-    harness = esg(nodes=3, gpus=2, max_backoff_s=1)
+    # Else an extender that starts would bind nothing for 35 s, ten times.
+    environment = {"ESG_DELETION_GRACE_MAX_S": "10"}
+    harness = esg(nodes=3, gpus=2, max_backoff_s=1, environment=environment)
     for name in STAY:
         harness.create(name, function="deblur")
     harness.wait_bound(*STAY)

@@ -80,3 +80,13 @@ def test_many_nodes_coming_and_going_do_not_grow_the_arrays():
             ledger.set_node(Node(f"n{n}", gpus[: 1 + (round_number + n) % 8], 16_000))
     assert len(ledger.fleet.gpus) < 4_000
     assert len(ledger.fleet.nodes) == 20
+
+
+def test_a_pod_that_lacks_memory_alone_is_refused():
+    """A GPU with half of its percent free, and with too little memory, takes nothing more."""
+    ledger = ledger_with_one_gpu()
+    ledger.assume(reservation_of("1", percent=10, memory_mib=7_000))
+    with pytest.raises(DoesNotFitError, match="90 % free, 10 % asked; 168 MiB free, 169 asked"):
+        ledger.assume(reservation_of("2", percent=10, memory_mib=169))
+    ledger.assume(reservation_of("2", percent=10, memory_mib=168))
+    assert ledger.overcommitted() == []

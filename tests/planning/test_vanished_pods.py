@@ -236,6 +236,17 @@ def test_a_node_that_vanishes_with_its_pod(pods: VanishingPods) -> None:
     assert pods.free_after_s() == GRACE_S + KUBELET_S
 
 
+def test_shares_of_vanished_pods_can_be_left_out(pods: VanishingPods) -> None:
+    """Inside the block they are free; nothing else is, and nothing changes."""
+    pods.shows(pods.bound("b"))
+    with pods.state.pods.without_ending() as has_ending:
+        assert (has_ending, pods.free_percent()) == (False, 40)
+    pods.deletes(pods.shows(pods.bound("a")), **BY_FORCE)
+    with pods.state.pods.without_ending() as has_ending:
+        assert (has_ending, pods.free_percent()) == (True, 40)
+    assert pods.free_percent() == -20
+
+
 def test_vcpus_are_free_at_once(pods: VanishingPods) -> None:
     """kube-scheduler counts them so, too: only a share of a GPU stays."""
     plain = {

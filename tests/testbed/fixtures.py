@@ -80,6 +80,8 @@ def empty(plane: ControlPlane) -> None:
         "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
         "/api/v1/namespaces/default/resourcequotas",
         "/apis/events.k8s.io/v1/namespaces/default/events",
+        # Without it, the next extender is the first of all, and waits for no containers.
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/esg-scheduler-gpus",
     ):
         api.delete(path)
     for item in api.items("/apis/scheduling.k8s.io/v1/priorityclasses"):

@@ -19,6 +19,7 @@ def function_pod(
     resources: Mapping[str, str] | None = None,
     priority_class: str | None = None,
     scheduler_name: str = "esg-scheduler",
+    grace_s: int | None = None,
 ) -> dict[str, Any]:
     """Create a Pod object with one container named `function`.
 
@@ -33,6 +34,7 @@ def function_pod(
         resources: requests, and limits equal to them, of the container.
         priority_class: name of a PriorityClass.
         scheduler_name: scheduler of the pod.
+        grace_s: grace period of its containers, seconds; None: the cluster's default.
     """
     names = {"workflow": workflow, "stage": stage, "function": function, "request": request}
     amounts = {"requests": dict(resources), "limits": dict(resources)} if resources else {}
@@ -41,6 +43,8 @@ def function_pod(
         "restartPolicy": "Never",
         "containers": [{"name": "function", "image": "example.org/function", "resources": amounts}],
     }
+    if grace_s is not None:
+        spec["terminationGracePeriodSeconds"] = grace_s
     if priority_class is not None:
         spec["priorityClassName"] = priority_class
     return {
