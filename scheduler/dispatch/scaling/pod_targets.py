@@ -83,7 +83,7 @@ class PodTarget:
         self._recent.append((now_ms, pods))
 
     def may_replace(self, now_ms: float) -> bool:
-        """Tell if a pod of another share may end now, and take notice that it does."""
+        """Return true if a pod of another share may end now, and record that it does."""
         if now_ms - self._replaced_ms < REPLACED_MS:
             return False
         self._replaced_ms = now_ms

@@ -28,6 +28,7 @@ from scheduler.dispatch.scaling.pod_targets import PodTarget, StartBackoff
 from scheduler.dispatch.scaling.share_choice import ShareChoice
 from scheduler.dispatch.scaling.sizing import PodPrices, PodSize, WorkflowLoad
 from scheduler.dispatch.scaling.staffing import RUN_WAIT_RATIO, staffed_pods
+from scheduler.dispatch.slices import Slice, SliceStart
 from scheduler.dispatch.workflow_queues import FunctionState
 from scheduler.model.documents import OBJECTIVE
 
@@ -46,11 +47,13 @@ class PodLimits:
     Attributes:
         min_pods, max_pods: their number.
         keep_alive_ms: the last pod stays idle so long after its last run.
+        pooled: its pods run in slices of their namespace's pool.
     """
 
     min_pods: int = 0
     max_pods: int = 1_000
     keep_alive_ms: float = 600_000.0
+    pooled: bool = False
 
 
 class PodStart(NamedTuple):
@@ -58,6 +61,7 @@ class PodStart(NamedTuple):
 
     function: FunctionKey
     share: Share
+    pooled: bool = False
 
 
 class PodChanges(NamedTuple):
@@ -68,11 +72,14 @@ class PodChanges(NamedTuple):
             all functions have about the same.
         stops: Idle pods.
         satisfied: Functions that have as many pods of their share as they need.
+        slice_starts, slice_stops: Slices to add, before the pods, and to end, after them.
     """
 
     starts: Sequence[PodStart]
     stops: Sequence[Pod]
     satisfied: Sequence[PodStart] = ()
+    slice_starts: Sequence[SliceStart] = ()
+    slice_stops: Sequence[Slice] = ()
 
 
 class Scaler:
@@ -182,7 +189,7 @@ class Scaler:
         return self.pod_changes(now_ms)
 
     def share_choices(self, now_ms: float) -> list[ShareChoice]:
-        """Take notice of rates and documents; return the choices of shares that they require."""
+        """Update rates and documents; return the choices of shares that they require."""
         dispatcher = self._dispatcher
         rates = {
             key: self._rate(key).rows_per_ms(state.arrived_rows, now_ms)
