@@ -48,7 +48,7 @@ class SliceTable:
         known = self._slices.get(key)
         if known is None:
             return ()
-        known.is_open, known.open_from_ms = False, inf
+        known.is_open, known.is_closed, known.open_from_ms = False, True, inf
         self._schedule()
         return self._members[key]
 
@@ -66,6 +66,7 @@ class SliceTable:
         known = self._slices.get(key)
         if known is None:
             known = self._slices[key] = Slice(*key, pod.node, 0, 0, open_from_ms=inf)
+            known.is_closed = True
         pod.slice = known
         self._members.setdefault(key, {})[pod] = None
 

@@ -39,7 +39,9 @@ class Slice:
         gpu_model: of the GPU; empty: not known.
         percent, cpus: that the pool holds.
         open_from_ms: no batch begins before; after a hand-over nobody knows what runs until then.
+        is_limited: false: batches begin whatever runs, as without an arbiter; for simulations.
         is_open: batches may begin. The dispatcher sets it.
+        is_closed: no batch will begin any more.
         used_percent, used_cpus: of the pods that run.
     """
 
@@ -47,6 +49,8 @@ class Slice:
         "_tokens",
         "cpus",
         "gpu_model",
+        "is_closed",
+        "is_limited",
         "is_open",
         "key",
         "node",
@@ -66,6 +70,7 @@ class Slice:
         *,
         gpu_model: str = "",
         open_from_ms: float = -inf,
+        is_limited: bool = True,
     ) -> None:
         self.key: SliceKey = (namespace, gpu)
         self.node = node
@@ -73,7 +78,8 @@ class Slice:
         self.percent = percent
         self.cpus = cpus
         self.open_from_ms = open_from_ms
-        self.is_open = False
+        self.is_limited = is_limited
+        self.is_open = self.is_closed = False
         self.used_percent = self.used_cpus = 0
         self._tokens: dict[str, Tokens] = {}  # by pod
 
@@ -101,13 +107,13 @@ class Slice:
         """Return true if a batch of a pod may begin now; a pod that runs has its tokens."""
         if not self.is_open:
             return False
-        if pod in self._tokens:
+        if pod in self._tokens or not self.is_limited:
             return True
         return percent <= self.percent - self.used_percent and cpus <= self.cpus - self.used_cpus
 
     def take(self, pod: str, percent: int, cpus: int, end_ms: float) -> None:
         """Take a pod's tokens, which it may have already; its last batch ends at ``end_ms``."""
-        if pod not in self._tokens:
+        if pod not in self._tokens and self.is_limited:
             self.used_percent += percent
             self.used_cpus += cpus
         self._tokens[pod] = Tokens(percent, cpus, end_ms)
@@ -115,7 +121,7 @@ class Slice:
     def give_back(self, pod: str) -> None:
         """Give a pod's tokens back, if it has any."""
         tokens = self._tokens.pop(pod, None)
-        if tokens is not None:
+        if tokens is not None and self.is_limited:
             self.used_percent -= tokens.percent
             self.used_cpus -= tokens.cpus
 

@@ -295,6 +295,11 @@ class FunctionState:
         self.late_rows -= sum(job.rows for job in queue.late.jobs)
 
     @property
+    def shortfall_ratio(self) -> float:
+        """Largest shortfall of the workflows that it serves."""
+        return max((queue.workflow.shortfall_ratio for queue in self.queues), default=0.0)
+
+    @property
     def drops_late(self) -> bool:
         """True if requests of one of its queues are dropped at their deadline."""
         for queue in self.queues:  # noqa: SIM110 - a generator takes longer than the loop

@@ -1,9 +1,14 @@
 """Pooled pods: a batch begins only while the slice of its GPU has its tokens."""
 
+from itertools import count
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduler.dispatch.slices import Slice
 from tests.dispatch.harness import SPACE, Owner
+from tests.examples import examples
 from workbench.profiles.builders import profile, workflow
 
 ROWS = [(1, 1, 50, 100), (2, 1, 50, 150)]
@@ -154,3 +159,115 @@ def test_batches_begin_where_the_predecessor_ran_then_where_most_percent_is_free
     owner.arrive()
     owner.dispatcher.run_ended(owner.runs[0], 100.0)
     assert [run.pod.name for run in owner.runs] == ["f0-b", "f1-b"]
+
+
+GPUS = ("a", "b")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["arrive", "arrive", "arrive", "end", "end", "fail", "pod", "gone", "set", "close"]
+        ),
+        st.integers(0, 7),
+        st.floats(0.0, 60.0),
+    ),
+    min_size=10,
+    max_size=40,
+)
+
+
+class Account:
+    """Naive twin of the tokens: a sum over all pods that run, at each look."""
+
+    def __init__(self):
+        documents = [
+            profile("f0", ROWS),
+            profile("f1", [(1, 2, 30, 70), (2, 2, 30, 90)]),
+            *(workflow([[], [0]], functions=f, name=f"w{i}") for i, f in enumerate(FUNCTIONS)),
+        ]
+        self.owner = Owner(documents)
+        self.slices, self.pods, self.numbers = {}, [], count()
+        for gpu in GPUS:
+            self.set(gpu, 1, 0.0)
+
+    def set(self, gpu, number, now_ms):
+        percent, cpus = (80, 100, 60)[number % 3], 2 + number % 2
+        used_percent, used_cpus = self.used(gpu)
+        if used_percent <= percent and used_cpus <= cpus:
+            self.slices[gpu] = Slice(SPACE, gpu, gpu, percent, cpus)
+            self.owner.dispatcher.set_slice(self.slices[gpu], now_ms)
+
+    def used(self, gpu):
+        running = {run.pod.name: run.pod for run in self.owner.open_runs if run.pod.gpu == gpu}
+        shares = [pod.share for pod in running.values()]
+        return sum(share.gpu_percent for share in shares), sum(share.cpu for share in shares)
+
+    def check(self):
+        """No slice is exceeded, each account is the sum, and no batch waits for nothing."""
+        for gpu, known in self.slices.items():
+            percent, cpus = self.used(gpu)
+            assert (known.used_percent, known.used_cpus) == (percent, cpus)
+            assert percent <= known.percent
+            assert cpus <= known.cpus
+        for pod in self.owner.dispatcher.pods:
+            known = self.slices[pod.gpu]
+            free = pod.share.gpu_percent <= known.free_percent and (
+                pod.share.cpu <= known.cpus - known.used_cpus
+            )
+            expected = known.is_open and len(pod.runs) < pod.slots and (bool(pod.runs) or free)
+            assert pod.is_open == expected
+            assert (pod in self.owner.dispatcher.functions[pod.function].pool.open) == expected
+
+    def step(self, kind, number, now_ms):
+        dispatcher, runs = self.owner.dispatcher, self.owner.open_runs
+        run = runs[number % len(runs)] if runs else None
+        gpu = GPUS[number % 2]
+        if kind == "arrive":
+            self.owner.arrive(name=f"w{number % 2}", now_ms=now_ms)
+        elif kind == "pod":
+            function, percent, cpu = (("f0", 50, 1), ("f1", 30, 2))[number // 2 % 2]
+            name = f"p{next(self.numbers)}"
+            options = {"pooled": True, "gpu": gpu, "node": gpu, "slots": 1 + number // 4}
+            self.pods.append(self.owner.pod(name, function, percent=percent, cpu=cpu, **options))
+        elif kind == "set":
+            self.set(gpu, number, now_ms)
+        elif kind == "close":
+            dispatcher.close_slice(SPACE, gpu, now_ms)
+        elif kind == "gone" and self.pods:
+            dispatcher.remove_pod(self.pods.pop(number % len(self.pods)), now_ms)
+        elif kind == "end" and run:
+            dispatcher.run_ended(run, now_ms)
+        elif kind == "fail" and run:
+            dispatcher.run_failed(run, now_ms, retryable=number % 2 == 0)
+
+
+FUNCTIONS = (["f0", "f1"], ["f1", "f0"])
+
+
+def played(steps):
+    """Play steps and check the account after each; return the batches."""
+    account, now_ms = Account(), 0.0
+    for i in range(6):
+        account.step("pod", i, 0.0)
+    for kind, number, passed_ms in steps:
+        now_ms += passed_ms
+        account.step(kind, number, now_ms)
+        account.check()
+        if account.owner.dispatcher.wake_at_ms <= now_ms:
+            account.owner.dispatcher.wake(now_ms)
+            account.check()
+    for run in account.owner.open_runs:
+        account.owner.dispatcher.close_slice(SPACE, run.pod.gpu, now_ms)
+    for run in account.owner.open_runs:
+        account.owner.dispatcher.run_ended(run, now_ms + 500.0)
+    while runs := account.owner.open_runs:
+        account.owner.dispatcher.run_ended(runs[0], now_ms + 500.0)
+    for known in account.slices.values():
+        assert (known.used_percent, known.used_cpus, known.is_idle) == (0, 0, True)
+    return [(run.begin_ms, run.pod.name, run.batch, run.workflow) for run in account.owner.runs]
+
+
+@given(steps=STEPS)
+@examples(40)
+def test_what_runs_never_exceeds_a_slice_and_every_token_comes_back(steps):
+    """Equal reports give equal decisions."""
+    assert played(steps) == played(steps)
