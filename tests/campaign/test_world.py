@@ -77,4 +77,4 @@ def test_no_bookmark_is_ahead_of_events_that_are_still_to_come():
             await read()
         return versions
 
-    assert run_virtually(passed_on()) == {"1"}
+    assert "2" not in run_virtually(passed_on())
