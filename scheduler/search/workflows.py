@@ -222,9 +222,17 @@ class PreparedWorkflow:
         path = [v]
         while following := list(members(self._dag.following[path[-1]])):
             path.append(max(following, key=lambda w: remaining[w]))
-        stages = [path_stage(self._lengths[w] / remaining[v], self.tables(w, fleet)) for w in path]
-        ends = self._dag.following.count(0)
-        return Margin(stages, self.workflow.spec.slo.objective, ends)
+        unfinished = UnfinishedStages.of(self._dag, v).mask
+        # Plans stretch a stage that has longer siblings into the time that these take.
+        longest = max(remaining[w] for w in members(unfinished))
+        lengths = [self._lengths[w] for w in path]
+        lengths[0] += longest - remaining[v]
+        stages = [
+            path_stage(length / longest, self.tables(w, fleet))
+            for w, length in zip(path, lengths, strict=True)
+        ]
+        paths = self._dag.paths(unfinished)
+        return Margin(stages, self.workflow.spec.slo.objective, paths)
 
     @cached_property
     def _lengths(self) -> list[float]:
