@@ -213,7 +213,7 @@ async def test_readiness_and_metadata():
             "name": "model",
             "versions": ["1"],
             "platform": "played",
-            "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}],
         }
 
 
