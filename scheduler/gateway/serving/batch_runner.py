@@ -14,6 +14,7 @@ from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
 from scheduler.gateway.serving.recorder import BatchEnded, CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
 from scheduler.gateway.serving.workflow_directory import WorkflowDirectory
+from scheduler.model.message_text import quoted
 from scheduler.oip.batch import RowRange, split
 from scheduler.oip.errors import MessageError
 
@@ -88,11 +89,19 @@ class BatchRunner:
         self._on_report()
 
     def _run_failed(self, run: Run, error: Exception) -> None:
+        now_ms = self._now_ms()
+        is_joined = len(run.jobs) > 1
+        is_refusal = isinstance(error, ModelServerError) and error.is_refusal
         for job in run.jobs:
-            job.request.payload.error = _as_call_error(error)
+            served_call: ServedCall = job.request.payload
+            served_call.error = _as_call_error(error, served_call.served.names[run.stage])
+            if is_refusal and not is_joined:
+                # The client's mistake is no miss of the workflow.
+                served_call.fail(served_call.error)
+                self._dispatcher.cancel(job.request, now_ms)
         # One bad input fails its whole batch, and the others must not share its error.
-        retryable = len(run.jobs) > 1 or (isinstance(error, ModelServerError) and error.retryable)
-        self._dispatcher.run_failed(run, self._now_ms(), retryable=retryable)
+        retryable = is_joined or (isinstance(error, ModelServerError) and error.retryable)
+        self._dispatcher.run_failed(run, now_ms, retryable=retryable, alone=is_refusal)
 
     def _report(self, run: Run, execute_ms: float) -> None:
         served = self._workflows.get(run.workflow)
@@ -116,10 +125,17 @@ class BatchRunner:
             log.debug("batch ended", **fields)
 
 
-def _as_call_error(error: Exception) -> Exception:
-    """Return the error as clients get it."""
+def _as_call_error(error: Exception, stage: str) -> Exception:
+    """Return the error of a stage as clients get it."""
     if isinstance(error, MessageError):
         return error
     if isinstance(error, ModelServerError):
+        if error.is_refusal:
+            return CallError(
+                400, f"stage {quoted(stage)} refuses the request: {error.answer or error}"
+            )
+        if error.answer:
+            text = f"the model server of stage {quoted(stage)} failed: {error.answer}"
+            return CallError(error.status, text)
         return CallError(error.status, str(error))
     return CallError(500, "an error of the gateway; its log has the cause")
