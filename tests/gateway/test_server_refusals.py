@@ -46,6 +46,17 @@ async def test_a_server_that_fails_is_no_mistake_of_the_client(status):
         assert (running.records.calls, running.records.refused) == ([("w", "dropped")], [])
 
 
+@pytest.mark.parametrize(("status", "retry_after_s"), [(503, 1.0), (429, 1.0), (500, None)])
+async def test_a_server_without_a_time_for_another_attempt(status, retry_after_s):
+    """The client of an unavailable or overloaded server hears when to try again."""
+    async with bed() as running:
+        running.serve("w", {"a": ()})
+        running.model("a").faults = [error_of(status)]
+        with pytest.raises(CallError) as raised:
+            await running.call("w", rows(1))
+        assert raised.value.retry_after_s == retry_after_s
+
+
 async def test_the_parts_of_a_refused_batch_run_alone_next():
     """One bad request costs the others no second batch with it."""
     async with bed() as running:

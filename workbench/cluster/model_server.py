@@ -137,7 +137,7 @@ class PlayedModelServer:
             return await self._infer(headers, body, writer)
         if path.endswith("/ready"):
             return _answer(writer, [json.dumps({"ready": self.ready})], 200 if self.ready else 503)
-        metadata = {"name": path.split("/")[3], **self.signature()}
+        metadata = {"name": path.split("/")[3], "versions": ["1"], **self.signature()}
         return _answer(writer, [json.dumps(metadata)])
 
     async def _infer(

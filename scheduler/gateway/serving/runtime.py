@@ -14,7 +14,13 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run, Share
 from scheduler.dispatch.requests import Job, Request, WorkflowKey
 from scheduler.dispatch.workflow_queues import ServerSettings
-from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
+from scheduler.gateway.calls import (
+    RETRY_AFTER_S,
+    CallError,
+    CallMovedError,
+    InferAnswer,
+    InferCall,
+)
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.serving.batch_runner import BatchRunner
 from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods, ConnectServer
@@ -22,11 +28,7 @@ from scheduler.gateway.serving.pod_probes import PodProbes
 from scheduler.gateway.serving.recorder import CallRecorder, CallResult
 from scheduler.gateway.serving.served_call import ServedCall
 from scheduler.gateway.serving.served_workflow import ServedWorkflow
-from scheduler.gateway.serving.workflow_directory import (
-    RETRY_AFTER_S,
-    ColdStartRefusal,
-    WorkflowDirectory,
-)
+from scheduler.gateway.serving.workflow_directory import ColdStartRefusal, WorkflowDirectory
 from scheduler.model.documents import FunctionProfile, OnLate, Workflow
 from scheduler.model.function_server import FunctionServer
 from scheduler.oip.batch import RowRange
