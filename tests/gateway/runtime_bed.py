@@ -69,6 +69,7 @@ class Model:
         faults: errors for the next batches; None: an answer.
         output: name of its output.
         bad_value: an input that makes it answer status `bad_status`.
+        is_ready: its answer to whether the model is ready; ready_reads: number of these answers.
         described: its metadata, or an error; None: one input and one output for the bed's calls.
         metadata_reads: number of times that its metadata were read.
         gate: batches wait for it.
@@ -84,6 +85,7 @@ class Model:
         self.idle_closed_after = []
         self.output = f"y-{function}"
         self.bad_value, self.bad_status = None, 500
+        self.is_ready, self.ready_reads = True, 0
         self.described, self.metadata_reads = None, 0
         self.gate = asyncio.Event()
         self.gate.set()
@@ -116,7 +118,8 @@ class Model:
         return parse_response(answer, answer_length, rows=rows)
 
     async def ready(self, model):
-        return True
+        self.ready_reads += 1
+        return self.is_ready
 
     async def metadata(self, model):
         self.metadata_reads += 1

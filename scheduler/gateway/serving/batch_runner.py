@@ -25,6 +25,9 @@ RUN_TIMEOUT_MS = 60_000.0  # a batch that takes longer has failed
 class BatchRunner:
     """Runs batches and reports their ends to the dispatcher.
 
+    Attributes:
+        on_unreachable: callback with a pod that refuses connections, before its batch has failed.
+
     Args:
         dispatcher: dispatcher whose payloads are a `ServedCall` for each request; the parts of its
             jobs are of `RowRange`.
@@ -47,6 +50,7 @@ class BatchRunner:
         self._workflows = workflows
         self._recorder = recorder
         self._on_report = on_report
+        self.on_unreachable: Callable[[ConnectedPod], None] = lambda _: None
         self._loop = asyncio.get_running_loop()
         self._logs_batches = log.is_enabled_for(logging.DEBUG)  # `esg calibrate` reads the lines
 
@@ -78,6 +82,8 @@ class BatchRunner:
                 served_call.add_outputs(job.stage, part, rows)
         except (ModelServerError, MessageError) as error:
             log.warning("batch failed", pod=run.pod.name, rows=run.rows, error=str(error))
+            if isinstance(error, ModelServerError) and error.is_unreachable:
+                self.on_unreachable(connected)
             self._run_failed(run, error)
         except Exception as error:  # its calls must not wait forever
             log.exception("batch ended with an error of the gateway", pod=run.pod.name)

@@ -23,7 +23,7 @@ from scheduler.gateway.calls import (
 )
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.serving.batch_runner import BatchRunner
-from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods, ConnectServer
+from scheduler.gateway.serving.connected_pods import ConnectedPods, ConnectServer
 from scheduler.gateway.serving.pod_probes import PodProbes
 from scheduler.gateway.serving.recorder import CallRecorder, CallResult
 from scheduler.gateway.serving.served_call import ServedCall
@@ -69,11 +69,12 @@ class Runtime:
         self._dispatcher = Dispatcher(self, rules)
         self._loop = asyncio.get_running_loop()
         self._pods = ConnectedPods(connect)
-        self._probes = PodProbes(self._pods, self._pod_returned)
+        self._probes = PodProbes(self._dispatcher, self._pods, self._set_timer)
         self._workflows = WorkflowDirectory(self._pods)
         self._batches = BatchRunner(
             self._dispatcher, self._pods, self._workflows, recorder, self._set_timer
         )
+        self._batches.on_unreachable = self._probes.pod_unreachable
         self._json_only: set[FunctionKey] = set()  # functions whose servers take no binary data
         self._closing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -159,13 +160,11 @@ class Runtime:
         return answer
 
     def _check_form(self, call: InferCall, served: ServedWorkflow, only: int | None) -> None:
-        """Refuse a call that the models do not take."""
         try:
             served.check(call.request, only, self._probes.signatures)
         except MessageError as error:
             self._recorder.call_refused(served.key, error.status)
-            for function in served.functions:
-                self._probes.reread(function)
+            self._probes.reread(served.functions)
             raise
 
     def ready(
@@ -272,12 +271,9 @@ class Runtime:
         """Give a pod batches from now on."""
         connected = self._pods.get(name)
         if connected is not None and connected.pod.state is not PodState.READY:
-            self._pod_returned(connected)
+            self._dispatcher.pod_ready(connected.pod, self.now_ms())
             self._probes.start(connected)
-
-    def _pod_returned(self, connected: ConnectedPod) -> None:
-        self._dispatcher.pod_ready(connected.pod, self.now_ms())
-        self._set_timer()
+            self._set_timer()
 
     def drain_pod(self, name: str) -> None:
         """Give a pod no further batch; those on it run to their end."""
@@ -368,12 +364,10 @@ class Runtime:
             self._set_timer()
         answer = served_call.answer
         error = None if answer.cancelled() else answer.exception()
-        if isinstance(error, CallMovedError):
-            return
         if isinstance(error, CallError | MessageError) and error.status in _INVALID:
             self._recorder.call_refused(request.workflow, error.status)
             return
-        if request.only is not None:
+        if request.only is not None or isinstance(error, CallMovedError):
             return
         if answer.cancelled() or error is not None:
             self._recorder.call_ended(request.workflow, "dropped", None)
