@@ -322,7 +322,6 @@ async def test_bad_input_ends_its_own_call_only(pods):
             await check(answer, pods[0], *call)
         for error in results[len(good) :]:
             assert isinstance(error, InferenceServerException)
-            assert error.status() == "StatusCode.INVALID_ARGUMENT"
             assert "image" in error.message() or "number" in error.message()
             assert "127.0.0.1" not in error.message()
 
