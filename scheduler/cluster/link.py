@@ -41,7 +41,7 @@ class ClusterLink(Protocol):
     """A cluster as a service sees it, such as `LiveCluster`.
 
     Attributes:
-        owner_lease: Lease of the process that binds pods; None: there is no other process.
+        owner_lease: lease of the process that binds pods; None: there is no other process.
     """
 
     owner_lease: OwnerLease | None
