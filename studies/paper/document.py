@@ -93,7 +93,15 @@ def _equal(evaluation: Evaluation) -> str:
     """Cost at the target, over that of the policy that ships."""
     findings, target_ratio = evaluation.findings, evaluation.target_ratio
     names = [name for name in equal_hits.POLICIES if name in evaluation.policies]
-    head = ["", "setting", "headroom", "in SLO, %", "paid, $ per 1,000", f"over `{SHIPPED}`"]
+    head = [
+        "",
+        "setting",
+        "headroom",
+        "in SLO, %",
+        "set aside, $ per 1,000",
+        "paid / B0",
+        f"over `{SHIPPED}`",
+    ]
     rows = []
     for setting in evaluation.size.settings:
         shipped = equal_hits.at_target(findings, SHIPPED, setting, target_ratio)
@@ -111,6 +119,7 @@ def _equal(evaluation: Evaluation) -> str:
                     f"{100 * search.headroom_ratio:+.0f} %",
                     _text(search.hit_rate, 100.0, 1) + ("" if search.reached else " (not reached)"),
                     _text(search.dollars, 1.0, 4),
+                    _text(search.bound_ratio, 1.0, 2),
                     excess,
                 ]
             )
@@ -191,11 +200,12 @@ def _resized(evaluation: Evaluation) -> str:
             row = [f"`{policy}`", setting]
             for variant in (AS_IS, RESIZED):
                 row.append(_text(findings.estimate("hit_rate", policy, setting, variant), 100.0, 1))
-                row.append(
-                    _text(findings.estimate("cost_per_1000", policy, setting, variant), 1.0, 4)
-                )
+                for name, digits in (("cost_per_1000", 4), ("paid_over_bound", 2)):
+                    estimate = findings.estimate(name, policy, setting, variant)
+                    row.append(_text(estimate, 1.0, digits))
             rows.append(row)
-    fixed, free = ["fixed: in SLO, %", "paid"], ["changing: in SLO, %", "paid"]
+    paid = ["paid", "/ B0"]
+    fixed, free = ["fixed: in SLO, %", *paid], ["changing: in SLO, %", *paid]
     return markdown_table(["", "setting", *fixed, *free], rows)
 
 
@@ -313,6 +323,7 @@ BLOCKS: Mapping[str, Callable[[Evaluation], str]] = MappingProxyType(
         "equal": _equal,
         "hits": lambda evaluation: _by_setting(evaluation, "hit_rate", 100.0, 1),
         "costs": lambda evaluation: _by_setting(evaluation, "cost_per_1000", 1.0, 4),
+        "bound": lambda evaluation: _by_setting(evaluation, "paid_over_bound", 1.0, 2),
         "idle": lambda evaluation: _by_setting(evaluation, "idle_per_1000", 1.0, 4),
         "time": _over_time,
         "states": _states,

@@ -66,7 +66,7 @@ def least_dollars(documents: Catalogue) -> float:
 @examples(2 if config.DISABLE_JIT else 60)
 @given(catalogues(models=("gpu", "other"), configurations_max=3))
 def test_is_the_cheapest_of_all_completions(documents: Catalogue) -> None:
-    """Brute force over small workflows with several entries, forks and joins; inf where none fits."""
+    """Brute force over workflows with several entries, forks, joins; inf where none fits."""
     (bound,) = request_bounds_dollars(documents, Prices()).values()
     assert bound == pytest.approx(least_dollars(documents), rel=ROUNDING)
 
