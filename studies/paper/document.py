@@ -31,12 +31,16 @@ _PARTS = 10  # of a run, in the table over time
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Results of an evaluation and its parameters."""
+    """Results of an evaluation and its parameters.
+
+    Attributes:
+        target_ratios: hit rates at which costs are compared.
+    """
 
     policies: Sequence[str]
     findings: Findings
     size: EvaluationSize
-    target_ratio: float
+    target_ratios: Sequence[float]
 
     @property
     def reported(self) -> list[str]:
@@ -90,8 +94,12 @@ def _by_setting(evaluation: Evaluation, name: str, scale_ratio: float, digits: i
 
 
 def _equal(evaluation: Evaluation) -> str:
-    """Cost at the target, over that of the policy that ships."""
-    findings, target_ratio = evaluation.findings, evaluation.target_ratio
+    return "\n".join(_equal_at(evaluation, ratio) for ratio in evaluation.target_ratios)
+
+
+def _equal_at(evaluation: Evaluation, target_ratio: float) -> str:
+    """Cost at a target, over that of the policy that ships."""
+    findings = evaluation.findings
     names = [name for name in equal_hits.POLICIES if name in evaluation.policies]
     head = [
         "",
@@ -287,12 +295,12 @@ def _policies_png(evaluation: Evaluation) -> bytes:
 
 
 def _equal_png(evaluation: Evaluation) -> bytes:
-    """Each policy with the headroom that reaches the target, or nearly does."""
+    """Each policy with the headroom that reaches the first target, or nearly does."""
     panels = []
     for setting in evaluation.size.settings:
         searches = {
             policy: equal_hits.at_target(
-                evaluation.findings, policy, setting, evaluation.target_ratio
+                evaluation.findings, policy, setting, evaluation.target_ratios[0]
             )
             for policy in equal_hits.POLICIES
             if policy in evaluation.policies
