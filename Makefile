@@ -269,6 +269,10 @@ paper: setup ## the ESG paper's evaluation in the simulator (an hour of CPU time
 paper-measured: setup ## the same on measured profiles and arrivals of others in ESG_DATA=DIR; writes its part of docs/paper.md
 	@$(BIN)/esg paper --data $(data) $(PAPER)
 
+.PHONY: equal-costs
+equal-costs: setup ## `warm` and the cheapest baseline at 95 and 99 % under all nine settings (half an hour of CPU time); writes its part of docs/paper.md
+	@$(BIN)/python -m studies.paper.equal_costs
+
 .PHONY: bench-openb
 bench-openb: setup ## a cluster filled with the openb trace: ours against best fit and FGD (ESG_DATA=DIR; minutes); writes docs/placement.md
 	@$(BIN)/python -m bench.openb --data $(data)
