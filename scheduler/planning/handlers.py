@@ -14,14 +14,8 @@ import structlog
 from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Node, NodeError, node_from_json
-from scheduler.model.pod import (
-    FunctionPod,
-    PodError,
-    grace_period_s,
-    grant_of,
-    has_ended,
-    is_daemon,
-)
+from scheduler.model.pod import FunctionPod, grace_period_s, grant_of, has_ended, is_daemon
+from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requested_cpu_milli
 from scheduler.model.rejection import rejection_of
 from scheduler.planning.pods import PendingPod, cpu_request, describe, version_of
@@ -162,7 +156,7 @@ class PodHandler:
         if held is None or held.gpu_uuid is None or not self._grace_max_s:
             self._release(uid)
         elif uid not in self._ending_s:
-            self._ledger.confirm(held)
+            self._ledger.confirm(replace(held, is_ending=True))
             self._ending_s[uid] = self._monotonic() + min(held.grace_s, self._grace_max_s)
 
     def vanish_unconfirmed(self, assumed: Reservation) -> None:
@@ -226,7 +220,7 @@ class PodHandler:
         self.version = max(self.version, version_of(raw))
         pod = describe(raw)
         self._account(pod, raw)
-        if pod.function_pod is not None:
+        if pod.function_pod is not None and not pod.function_pod.is_holder:
             # After the ledger: whatever fails in the statistics, the share is counted.
             function = self._function_of(pod.function_pod)
             self._tracker.observe(raw, pod.function_pod, function, self._clock(), live=live)
@@ -281,30 +275,31 @@ class PodHandler:
             grant = None
         else:
             self.problems.pop(pod.uid, None)
+        metadata = pod.raw.get("metadata") or {}
         # A later deletion, by force, does not shorten the grace period of an earlier one.
         known = self._ledger.reservation(pod.uid)
         grace_s = max(grace_period_s(pod.raw), 0.0 if known is None else known.grace_s)
         cpu_milli = requested_cpu_milli(pod.raw)
         if grant is not None and pod.function_pod is not None:
             # The planned vCPUs count where the container does not request them.
-            cpu_milli = cpu_request(pod.function_pod).with_configuration(grant.cpu)
-        return Reservation(
+            cpu_milli = cpu_request(replace(pod.function_pod, pool=grant.pool)).with_configuration(
+                grant.cpu
+            )
+        reservation = Reservation(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
             node=node,
             cpu_milli=cpu_milli,
-            gpu_uuid=None if grant is None else grant.gpu_uuid,
-            gpu_percent=0 if grant is None else grant.gpu_percent,
-            memory_mib=0 if grant is None else grant.memory_mib,
-            batch=0 if grant is None else grant.batch,
             function="" if pod.function_pod is None else self._function_of(pod.function_pod),
             priority=(pod.raw.get("spec") or {}).get("priority") or 0,
             is_daemon=grant is None and is_daemon(pod.raw),
             grace_s=grace_s,
+            is_ending=bool(metadata.get("deletionTimestamp")),
             pod_version=version_of(pod.raw),
-            labels=(pod.raw.get("metadata") or {}).get("labels") or {},
+            labels=metadata.get("labels") or {},
         )
+        return reservation if grant is None else reservation.with_grant(grant)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from scheduler.model.catalogue import unknown_profile
 from scheduler.model.document_reader import parse_document
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer
-from scheduler.model.pod import PodError
+from scheduler.model.pod_fields import PodError
 from scheduler.planning.document_store import Change, DocumentHandler
 
 log = structlog.get_logger(__name__)

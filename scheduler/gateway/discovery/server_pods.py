@@ -8,7 +8,8 @@ from scheduler.dispatch.pods import FunctionKey, Share
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer, FunctionServerSpec
 from scheduler.model.message_text import listed
-from scheduler.model.pod import CPU_MAX, PERCENT_MAX, PodError, grant_of, has_ended
+from scheduler.model.pod import CPU_MAX, PERCENT_MAX, grant_of, has_ended
+from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requested_cpu_milli
 
 WHOLE_MEMORY_MIB = 1_048_576  # more than any GPU has

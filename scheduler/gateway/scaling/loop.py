@@ -81,6 +81,6 @@ class ScalingLoop:
         # seen yet.
         for pod in changes.stops if now_ms - self._began_ms >= WINDOW_MS else ():
             self._pools.stop(pod)
-        for function, share in changes.starts:
-            self._pools.start(function, share)
+        for start in changes.starts:
+            self._pools.start(start.function, start.share)
         self._pools.check()

@@ -14,7 +14,8 @@ from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.model import names
 from scheduler.model.documents import FunctionProfile, GridPoint, ProfiledConfiguration
 from scheduler.model.function_server import FunctionServer
-from scheduler.model.pod import PodError, configuration_of, has_ended
+from scheduler.model.pod import configuration_of, has_ended
+from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_template import pod_of_template
 
 PROVEN_MS = 60_000.0  # the share of a pod that has served for so long works
