@@ -1,10 +1,12 @@
 """Status of documents on a real API server, as kubectl shows it and waits for it."""
 
+import copy
 import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import httpx
 import pytest
 
 from scheduler.model.documents import STAGES_MAX
@@ -173,6 +175,33 @@ def test_explain_describes_every_field(served, kubectl):
         assert ".status.conditions.items.reason" in paths
         assert [path for path, node in paths.items() if not node.get("description")] == []
     assert "end-to-end latency in ms" in kubectl("explain", "workflow.spec.slo.latencyMs")
+
+
+def test_a_cycle_from_before_the_rule_says_so(cluster, esg, kubectl):
+    """The status of a document that admission would refuse by now can be written."""
+    older = copy.deepcopy(documents_in(CRDS))
+    [version] = older[0]["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    del spec["properties"]["stages"]["x-kubernetes-validations"]
+    apply_all(cluster.api, older)
+    cyclic = workflow("w", "f", "g")
+    cyclic["spec"]["stages"][0]["after"] = ["g"]
+    wait_until(lambda: is_created(cluster.api, cyclic), what="the older CRD is in force")
+    harness = esg(nodes=1, gpus=1, documents=[])
+    kubectl("wait", "--for=condition=Accepted=False", "workflow/w", "--timeout=60s")
+    assert conditions(harness, WORKFLOW)["Accepted"] == ("False", "Cycle")
+    assert "f after g after f" in message(harness, WORKFLOW, "Accepted")
+
+
+def is_created(api, document):
+    """Create a document; return false while the API server refuses it."""
+    try:
+        api.create(document)
+    except ApiError as error:
+        if error.status != httpx.codes.UNPROCESSABLE_ENTITY:
+            raise
+        return False
+    return True
 
 
 @pytest.mark.parametrize("length", [2, 5])
