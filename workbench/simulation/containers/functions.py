@@ -30,7 +30,6 @@ class Container:
         reservations: past and current reservations, by grant.
         grant: grant of the last run, or of the start if there was none.
         lost: true if its GPU has failed.
-        pooled: true if it runs in a slice, which holds its vCPUs and share.
     """
 
     __slots__ = (
@@ -43,7 +42,6 @@ class Container:
         "node",
         "number",
         "pool",
-        "pooled",
         "ready_ms",
         "reservations",
         "uid",
@@ -64,7 +62,6 @@ class Container:
         self.grant = grant
         self.pool = function.pool(grant)
         self.lost = False
-        self.pooled = False
 
 
 class Function:
