@@ -53,7 +53,7 @@ def sums(percents, limit=100):
 )
 @examples(100)
 def test_a_slice_is_a_whole_gpu_or_a_sum_of_shares_and_its_processes_fit(shares, busy, percent_max):
-    """Each share fits a slice, the slices hold the work, and memory and clients are not exceeded."""
+    """Each share fits a slice, the slices hold the work, and memory and clients suffice."""
     functions = {
         (SPACE, f"f{i}"): function(percent, cpu, memory_mib, busy)
         for i, (percent, cpu, memory_mib) in enumerate(shares)
@@ -88,9 +88,9 @@ def test_short_memory_is_divided_by_the_reserve():
         (SPACE, name): function(10, 1, 2_000, busy_pods=busy)
         for name, busy in (("heavy", 8.0), ("light", 2.0))
     }
-    size = pool_size(functions, PoolGpu(24_000, 16.0))
+    size = pool_size(functions, PoolGpu(18_000, 16.0))
     heavy, light = (round(size.processes[key] * size.slices) for key in functions)
-    assert heavy + light == 12 * size.slices
+    assert heavy + light == 9 * size.slices
     assert heavy > 8
     assert light > 2
 
@@ -174,7 +174,7 @@ def test_slices_come_first_and_their_pods_are_evenly_spread():
     assert pool.step().starts == []
     pool.step()
     slices = len(pool.dispatcher.slices)
-    assert slices > 3
+    assert slices >= 3
     assert len(set(pool.counts)) == 1
     assert pool.counts[0] >= 2
     assert all(pod.pooled for pod in pool.dispatcher.pods)
