@@ -129,7 +129,7 @@ class PodHandler:
             seen.add(raw["metadata"]["uid"])
             with _set_aside("pod", raw):
                 self._observe(raw, live=False)
-        confirmed = [held.uid for held in self._ledger.reservations() if held.confirmed]
+        confirmed = [bound.uid for bound in self._ledger.reservations() if bound.confirmed]
         for uid in {*confirmed, *self.pending, *self._tracker.uids()} - seen:
             self.vanish(uid)
         # A pod that was adopted and deleted before the watch showed it has no reservation left.
@@ -144,9 +144,11 @@ class PodHandler:
         """Remove a pod; ``item`` is its last state."""
         self.version = max(self.version, version_of(item))
         uid = item["metadata"]["uid"]
-        if has_ended(item) or not (item.get("spec") or {}).get("nodeName"):
+        if not (item.get("spec") or {}).get("nodeName"):
+            self._release(uid)
+        elif has_ended(item):
             self._end(uid)
-        elif (held := self._ledger.reservation(uid)) is None or not held.confirmed:
+        elif (reservation := self._ledger.reservation(uid)) is None or not reservation.confirmed:
             self._account(describe(item), item)
         self.vanish(uid)
 
@@ -157,26 +159,27 @@ class PodHandler:
         """
         self.pending.pop(uid, None)
         self._tracker.remove(uid, self._clock())
-        held = self._ledger.reservation(uid)
-        if held is None or held.gpu_uuid is None or not self._grace_max_s:
+        reservation = self._ledger.reservation(uid)
+        if reservation is None or reservation.gpu_uuid is None or not self._grace_max_s:
             self._release(uid)
         else:
-            self._keep_for_grace(held)
+            self._keep_for_grace(reservation)
 
     def _end(self, uid: str) -> None:
         """Release what a pod has whose containers have ended, but the slice of a holder later."""
-        held = self._ledger.reservation(uid)
-        if held is None or held.pool != POOL_HOLDER or not self._grace_max_s:
+        reservation = self._ledger.reservation(uid)
+        if reservation is None or reservation.pool != POOL_HOLDER or not self._grace_max_s:
             self._release(uid)
         else:
-            self._keep_for_grace(held)
+            self._keep_for_grace(reservation)
 
-    def _keep_for_grace(self, held: Reservation) -> None:
+    def _keep_for_grace(self, reservation: Reservation) -> None:
         """Keep a reservation for its grace period from now on, or from a holder's deletion on."""
-        if held.uid not in self._ending_s:
-            self._ledger.confirm(replace(held, is_ending=True))
-            since_s = self._closed_s.get(held.uid, self._monotonic())
-            self._ending_s[held.uid] = since_s + min(held.grace_s, self._grace_max_s)
+        uid = reservation.uid
+        if uid not in self._ending_s:
+            self._ledger.confirm(replace(reservation, is_ending=True))
+            since_s = self._closed_s.get(uid, self._monotonic())
+            self._ending_s[uid] = since_s + min(reservation.grace_s, self._grace_max_s)
 
     def vanish_unconfirmed(self, assumed: Reservation) -> None:
         """Do so for a pod that may have been bound, unless the watch was faster."""
@@ -199,14 +202,14 @@ class PodHandler:
 
         The block must not await.
         """
-        ending = [held for uid in self._ending_s if (held := self._ledger.reservation(uid))]
-        for held in ending:
-            self._ledger.fleet.release(held)
+        ending = list(filter(None, map(self._ledger.reservation, self._ending_s)))
+        for reservation in ending:
+            self._ledger.fleet.release(reservation)
         try:
             yield bool(ending)
         finally:
-            for held in ending:
-                self._ledger.fleet.reserve(held)
+            for reservation in ending:
+                self._ledger.fleet.reserve(reservation)
 
     def adopt(self, item: Mapping[str, Any], assumed: Reservation | None) -> None:
         """Reserve what a bound pod shows that was read outside the watch, for its Binding.
@@ -226,8 +229,8 @@ class PodHandler:
 
     def refresh(self, item: Mapping[str, Any]) -> None:
         """Take in an unbound pod that was read outside the watch, if it is newer."""
-        known = self.pending.get(item["metadata"]["uid"])
-        if known is not None and version_of(known.raw) < version_of(item):
+        pending = self.pending.get(item["metadata"]["uid"])
+        if pending is not None and version_of(pending.raw) < version_of(item):
             self._account(describe(item), item)
 
     def _release(self, uid: str) -> None:
@@ -300,8 +303,8 @@ class PodHandler:
             self.problems.pop(pod.uid, None)
         metadata = pod.raw.get("metadata") or {}
         # A later deletion, by force, does not shorten the grace period of an earlier one.
-        known = self._ledger.reservation(pod.uid)
-        grace_s = max(grace_period_s(pod.raw), 0.0 if known is None else known.grace_s)
+        earlier = self._ledger.reservation(pod.uid)
+        grace_s = max(grace_period_s(pod.raw), 0.0 if earlier is None else earlier.grace_s)
         cpu_milli = requested_cpu_milli(pod.raw)
         if grant is not None and pod.function_pod is not None:
             # The planned vCPUs count where the container does not request them.

@@ -156,11 +156,11 @@ def release_absent(patch: pytest.MonkeyPatch) -> None:
 def free_a_slice_at_once(patch: pytest.MonkeyPatch) -> None:
     keep = PodHandler._keep_for_grace
 
-    def keep_others(self: PodHandler, held: Reservation) -> None:
-        if held.pool == "holder":
-            self._release(held.uid)
+    def keep_others(self: PodHandler, reservation: Reservation) -> None:
+        if reservation.pool == "holder":
+            self._release(reservation.uid)
         else:
-            keep(self, held)
+            keep(self, reservation)
 
     patch.setattr(PodHandler, "_keep_for_grace", keep_others)
 
