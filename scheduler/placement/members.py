@@ -42,8 +42,8 @@ class Slice:
             return "the slice ends, or its holder is not seen bound yet"
         if percent > self.percent or cpu_milli > self.cpu_milli:
             return (
-                f"the slice has {self.percent} % and {self.cpu_milli / 1000:g} vCPU, "
-                f"{percent} % and {cpu_milli / 1000:g} vCPU asked"
+                f"the slice has {self.percent} percent and {self.cpu_milli / 1000:g} vCPU, "
+                f"{percent} percent and {cpu_milli / 1000:g} vCPU asked"
             )
         return ""
 
