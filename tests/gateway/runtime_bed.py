@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.gateway.calls import CallError, InferCall
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.model_servers import model_server
+from scheduler.gateway.scaling.slice_fence import SliceFence
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.model.documents import Workflow
 from scheduler.oip.batch import join
@@ -164,7 +165,8 @@ class Bed:
     def __init__(self, rows_max=10_000):
         self.records = Records()
         self.models = {}
-        self.runtime = Runtime(Rules(), self.records, self._connect, rows_max=rows_max)
+        self.fence = SliceFence(self._connect, asyncio.get_running_loop().time)
+        self.runtime = Runtime(Rules(), self.records, self.fence.connect, rows_max=rows_max)
 
     def _connect(self, pod):
         model = Model(pod.function[1], binary=pod.server.protocol != "http-json")

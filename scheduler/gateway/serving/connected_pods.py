@@ -76,7 +76,8 @@ class ConnectedPods:
 
         Returns:
             The dispatcher's pod, and the one that was expected by its name, or None. They are the
-            same, unless the scheduler granted another share than was asked for.
+            same, unless the pod is pooled, or the scheduler granted another share than was asked
+            for.
         """
         expected = self.forget_expected(server_pod.name)
         pod = _dispatched_pod(server_pod, now_ms, expected)
@@ -119,7 +120,8 @@ class ConnectedPods:
 
 def _dispatched_pod(server_pod: ServerPod, now_ms: float, expected: Pod | None) -> Pod:
     share = server_pod.share
-    if expected is not None and expected.share == share:
+    # A pooled pod joins the slice of its GPU when it is added.
+    if expected is not None and expected.share == share and not server_pod.pooled:
         expected.node, expected.gpu = server_pod.node, server_pod.gpu
         return expected
     start_ms = math.inf if expected is None else expected.ready_ms
@@ -130,6 +132,7 @@ def _dispatched_pod(server_pod: ServerPod, now_ms: float, expected: Pod | None) 
         node=server_pod.node,
         gpu=server_pod.gpu,
         slots=server_pod.server.slots,
+        pooled=server_pod.pooled,
         state=_state(server_pod),
         ready_ms=now_ms if server_pod.ready else start_ms,
     )

@@ -11,8 +11,10 @@ from typing import Any
 import structlog
 
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run, Share
+from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.dispatch.requests import Job, Request, WorkflowKey
+from scheduler.dispatch.scaling.scaler import PodStart
+from scheduler.dispatch.slices import Slice, SliceKey
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.gateway.calls import (
     RETRY_AFTER_S,
@@ -238,11 +240,10 @@ class Runtime:
         """Forget the server of a function, whose pods are removed."""
         self._json_only.discard(function)
 
-    def expect_pod(
-        self, name: str, function: FunctionKey, share: Share, *, slots: int, ready_ms: float
-    ) -> None:
+    def expect_pod(self, name: str, start: PodStart, *, slots: int, ready_ms: float) -> None:
         """Count on a pod that was asked for, until `add_pod` or `remove_pod`."""
-        pod = Pod(name, function, share, slots=slots, ready_ms=ready_ms)
+        function, share, pooled = start
+        pod = Pod(name, function, share, slots=slots, ready_ms=ready_ms, pooled=pooled)
         self._pods.expect(pod)
         self._dispatcher.add_pod(pod, self.now_ms())
         self._set_timer()
@@ -298,6 +299,30 @@ class Runtime:
         closing = self._loop.create_task(connected.server.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+        self._set_timer()
+
+    # -- slices --------------------------------------------------------------------------------
+
+    def slice_of(self, key: SliceKey) -> Slice | None:
+        """Return the slice of a namespace on a GPU; None without one."""
+        for known in self._dispatcher.slices:
+            if known.key == key:
+                return known
+        return None
+
+    def set_slice(self, known: Slice) -> None:
+        """Add or replace a slice, or take notice of its tokens."""
+        self._dispatcher.set_slice(known, self.now_ms())
+        self._set_timer()
+
+    def close_slice(self, namespace: str, gpu: str) -> None:
+        """Begin no batch in a slice; those that run go on."""
+        self._dispatcher.close_slice(namespace, gpu, self.now_ms())
+        self._set_timer()
+
+    def remove_slice(self, namespace: str, gpu: str) -> None:
+        """Remove a slice in which nothing runs."""
+        self._dispatcher.remove_slice(namespace, gpu, self.now_ms())
         self._set_timer()
 
     # -- actions of the dispatcher -------------------------------------------------------------
