@@ -19,7 +19,6 @@ class ModelServerError(Exception):
         retryable: true if another model server may answer: the connection to this one was refused,
             reset or closed before the last byte of its answer. It may have run the batch.
         is_unreachable: true if there was no connection to the server.
-        answer: text of the server's own error, without its address; empty if it sent none.
     """
 
     def __init__(
@@ -29,13 +28,11 @@ class ModelServerError(Exception):
         *,
         retryable: bool = False,
         is_unreachable: bool = False,
-        answer: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retryable = retryable
         self.is_unreachable = is_unreachable
-        self.answer = answer
 
     @property
     def is_refusal(self) -> bool:
