@@ -47,8 +47,8 @@ class ClusterLink(Protocol):
     """A cluster as a service sees it, such as `LiveCluster`.
 
     Attributes:
-        owner_lease: Lease of the process that binds pods; None: there is no other process.
-        status_lease: Lease of the process that writes statuses; None: there is no other process.
+        owner_lease: lease of the process that binds pods; None: there is no other process.
+        status_lease: lease of the process that writes statuses; None: there is no other process.
         statuses: writes statuses of documents; None: nobody reads them.
     """
 

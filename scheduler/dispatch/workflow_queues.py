@@ -219,6 +219,14 @@ class WorkflowQueues:
         """Return the stages that a request enters first; ``stage`` is the only one that it runs."""
         return self.graph.entries if stage is None else [self.names.index(stage)]
 
+    def rows_ahead(self, stage: str | None) -> int:
+        """Return the rows that wait in front of a request that would arrive now."""
+        return sum(self.queues[index].function.rows for index in self.entries(stage))
+
+    def wait_ms(self, stage: str | None, now_ms: float) -> float:
+        """Return the predicted wait of a request that would arrive now; inf without a pod."""
+        return max(self.queues[index].function.wait_ms(now_ms) for index in self.entries(stage))
+
     def later_wait_ms(self, stage: int) -> float:
         """Return the predicted wait at the stages behind one, on the longest way through them."""
         behind = self.graph.behind[stage]
@@ -285,6 +293,11 @@ class FunctionState:
         del self.queues[queue]
         self.rows -= queue.rows
         self.late_rows -= sum(job.rows for job in queue.late.jobs)
+
+    @property
+    def shortfall_ratio(self) -> float:
+        """Largest shortfall of the workflows that it serves."""
+        return max((queue.workflow.shortfall_ratio for queue in self.queues), default=0.0)
 
     @property
     def drops_late(self) -> bool:

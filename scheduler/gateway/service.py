@@ -34,7 +34,8 @@ from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.replicas.peers import Peers
 from scheduler.gateway.replicas.replicas import LEASE_LABELS, ReplicaLeases, ReplicatedGateway
-from scheduler.gateway.scaling.pod_pools import PodClient
+from scheduler.gateway.scaling.slice_fence import SliceFence
+from scheduler.gateway.scaling.slice_holders import HolderClient
 from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
@@ -60,7 +61,7 @@ class Link(Protocol):
     def synced(self) -> bool: ...
     async def run(self) -> None: ...
     @property
-    def pods(self) -> PodClient: ...
+    def pods(self) -> HolderClient: ...
     @property
     def events(self) -> EventRecorder: ...
     @property
@@ -131,6 +132,8 @@ class GatewayService:
                 peers=environment.peers,
             )
             client = leases.fence.connect
+        slice_fence = SliceFence(client, environment.lease_clock)
+        client = slice_fence.connect
         self.runtime = Runtime(
             settings.rules,
             self.metrics,
@@ -146,10 +149,9 @@ class GatewayService:
         if gateway.pods:
             self.template_pods = TemplatePods(
                 self.runtime,
-                prices=settings.prices,
-                server_context_mib=settings.server_context_mib,
+                settings=settings,
                 gateway=gateway,
-                scheduler_name=settings.scheduler_name,
+                slice_fence=slice_fence,
                 connect=client,
                 link=link,
             )

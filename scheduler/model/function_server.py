@@ -6,14 +6,20 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from scheduler.model.document_fields import DocumentModel, Metadata, Name
-from scheduler.model.names import API_VERSION, LABEL_GATEWAY_POOL
+from scheduler.model.names import API_VERSION, LABEL_GATEWAY_POOL, LABEL_POOL, POOL_MEMBER
 from scheduler.model.pod_template import template_problem
 
 ServerProtocol = Literal["http-binary", "http-json", "grpc"]
 Batching = Literal["gateway", "none"]
+Share = Literal["pooled", "reserved"]
 PODS_MAX = 10_000
 MIN_PODS, MAX_PODS, KEEP_ALIVE_S = 0, 20, 600.0
-_OF_TEMPLATES = ("min_pods", "max_pods", "keep_alive_s")
+_OF_TEMPLATES = {
+    **dict.fromkeys(
+        ("min_pods", "max_pods", "keep_alive_s"), "scale selected pods by their own Deployment"
+    ),
+    "share": f"give selected pods of a pool the label {LABEL_POOL}: {POOL_MEMBER}",
+}
 # A label's key has a prefix of 253 characters, a slash and a name of 63.
 _LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
 _LabelValue = Annotated[
@@ -99,6 +105,12 @@ class FunctionServerSpec(DocumentModel):
         description="time that the last idle pod of a template is kept, s; "
         f"unset: {KEEP_ALIVE_S:g}",
     )
+    share: Share | None = Field(
+        default=None,
+        description="pooled: pods of the template share the slices of the namespace's pool, and "
+        "hold percent of a GPU only while a batch runs; reserved: each pod holds its own all the "
+        "time; unset: the gateway's ESG_GATEWAY_SHARE",
+    )
 
     @field_validator("template")
     @classmethod
@@ -116,12 +128,11 @@ class FunctionServerSpec(DocumentModel):
                 "template for pods that the gateway creates"
             )
         if self.selector is not None:
-            for name in _OF_TEMPLATES:
+            for name, remedy in _OF_TEMPLATES.items():
                 if getattr(self, name) is not None:
                     alias = type(self).model_fields[name].alias
                     raise ValueError(
-                        f"{alias}: applies to a template; scale selected pods by their own "
-                        "Deployment, and remove it here"
+                        f"{alias}: applies to a template; {remedy}, and remove it here"
                     )
             if self.replicas:
                 raise ValueError(

@@ -424,9 +424,9 @@ def failed_pauses_ms(scaler, start, number):
     """Report failures of a start, each at the end of the pause before; return the pauses."""
     pauses_ms = []
     for _ in range(number):
-        now_ms = max(scaler.paused_until_ms(*start), 0.0)
+        now_ms = max(scaler.paused_until_ms(start.function, start.share), 0.0)
         scaler.start_failed(start, now_ms)
-        pauses_ms.append(scaler.paused_until_ms(*start) - now_ms)
+        pauses_ms.append(scaler.paused_until_ms(start.function, start.share) - now_ms)
     return pauses_ms
 
 
