@@ -150,12 +150,12 @@ class Records:
 
 
 class Bed:
-    """A runtime, its pods' models, and a client."""
+    """A runtime, its pods' models, and a client; `guard` wraps what opens a pod's client."""
 
-    def __init__(self, rows_max=10_000):
+    def __init__(self, rows_max=10_000, guard=lambda connect: connect):
         self.records = Records()
         self.models = {}
-        self.runtime = Runtime(Rules(), self.records, self._connect, rows_max=rows_max)
+        self.runtime = Runtime(Rules(), self.records, guard(self._connect), rows_max=rows_max)
 
     def _connect(self, pod):
         model = Model(pod.function[1], binary=pod.server.protocol != "http-json")

@@ -8,8 +8,8 @@ import structlog
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Run
-from scheduler.gateway.calls import CallError
-from scheduler.gateway.model_server import ModelServerError
+from scheduler.gateway.calls import CallError, CallMovedError
+from scheduler.gateway.model_server import ModelServerError, NotOwnerError
 from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
 from scheduler.gateway.serving.recorder import BatchEnded, CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
@@ -92,6 +92,7 @@ class BatchRunner:
             job.request.payload.error = _as_call_error(error)
         # One bad input fails its whole batch, and the others must not share its error.
         retryable = len(run.jobs) > 1 or (isinstance(error, ModelServerError) and error.retryable)
+        retryable = retryable and not isinstance(error, NotOwnerError)
         self._dispatcher.run_failed(run, self._now_ms(), retryable=retryable)
 
     def _report(self, run: Run, execute_ms: float) -> None:
@@ -120,6 +121,8 @@ def _as_call_error(error: Exception) -> Exception:
     """Return the error as clients get it."""
     if isinstance(error, MessageError):
         return error
+    if isinstance(error, NotOwnerError):
+        return CallMovedError()
     if isinstance(error, ModelServerError):
         return CallError(error.status, str(error))
     return CallError(500, "an error of the gateway; its log has the cause")
