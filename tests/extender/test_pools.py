@@ -121,9 +121,9 @@ def member_of(extender, function, percent):
 
 def test_a_slice_of_another_namespace_is_none(extender):
     """One pool of each namespace: it has one dispatcher."""
-    other = holder(50)
-    other["metadata"]["namespace"] = "other"
-    place(extender, other, "n1")
+    foreign = holder(50)
+    foreign["metadata"]["namespace"] = "other"
+    place(extender, foreign, "n1")
     assert "no slice" in refusal(extender, member())
 
 
