@@ -144,8 +144,11 @@ def paper(
         list[str] | None, typer.Option(help="policy to compare with warm; repeatable; default: all")
     ] = None,
     target_percent: Annotated[
-        float, typer.Option(min=1, max=100, help="hit rate at which costs are compared")
-    ] = 95.0,
+        list[float] | None,
+        typer.Option(
+            min=1, max=100, help="hit rate at which costs are compared; repeatable; default: 95, 99"
+        ),
+    ] = None,
     ablation: Annotated[
         bool, typer.Option("--ablation", help="run the variants of esg too")
     ] = False,
@@ -184,7 +187,7 @@ def paper(
             ablation=ablation,
         ),
         policies=policy,
-        target_ratio=target_percent / 100,
+        target_ratios=[percent / 100 for percent in target_percent or (95.0, 99.0)],
         processes=jobs,
         cache=cache if data is None else cache / "measured",
         resume=resume,

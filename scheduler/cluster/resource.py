@@ -163,12 +163,13 @@ def trim_claim(raw: Raw) -> Raw:
 
 def _trim_document(kind: str) -> Callable[[Raw], Raw]:
     def trim(raw: Raw) -> Raw:
-        return {
+        trimmed = {
             "apiVersion": API_VERSION,
             "kind": kind,
             "metadata": _metadata(raw),
             "spec": raw.get("spec"),
         }
+        return trimmed | _only(raw, ("status",))
 
     return trim
 

@@ -18,6 +18,7 @@ from scheduler.cluster.resource import (
     SERVER_PODS,
     WORKFLOWS,
 )
+from scheduler.cluster.status_writer import StatusWriter
 from scheduler.cluster.watches import Watched
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.slices import Slice
@@ -39,11 +40,12 @@ from scheduler.gateway.scaling.slice_holders import HolderClient
 from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
+from scheduler.gateway.serving_conditions import PERIOD_S, ServingConditions
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.function_server import FunctionServer
 from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search import planner
-from scheduler.server.background import background_tasks
+from scheduler.server.background import background_tasks, repeat
 from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -65,6 +67,8 @@ class Link(Protocol):
     def events(self) -> EventRecorder: ...
     @property
     def reviews(self) -> Reviews: ...
+    @property
+    def statuses(self) -> StatusWriter: ...
     def leases(self, namespace: str, labels: Mapping[str, str]) -> LeaseClient: ...
 
 
@@ -166,6 +170,13 @@ class GatewayService:
             gate or pools or self.runtime, self.documents.profile, pools and (gate or pools)
         )
         self.documents.on_profile = self.discovery.profile_changed
+        self.conditions = ServingConditions(
+            self.documents,
+            self.discovery,
+            is_owner=self._is_owner,
+            pods_wanted=self._pods_wanted,
+            refusal=None if pools is None else pools.refusal,
+        )
         self._follow()
 
     def _follow(self) -> None:
@@ -202,6 +213,7 @@ class GatewayService:
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside; at the end, close all connections to pods."""
         works = [self._prepare(), self.link.run(), *(work() for work in self._works)]
+        works.append(repeat(self._write_statuses, PERIOD_S))
         if self.template_pods is not None:
             works.append(self.template_pods.run())
         if self.replicas is not None:
@@ -225,6 +237,16 @@ class GatewayService:
         while self.not_ready_reason():  # noqa: ASYNC110 - of several parts
             await asyncio.sleep(_READY_POLL_S)
         await replicas.run()
+
+    async def _write_statuses(self) -> None:
+        if not self.not_ready_reason():
+            await self.link.statuses.write_all(self.conditions.statuses())
+
+    def _is_owner(self, namespace: str) -> bool:
+        """Return true if this process dispatches to a namespace now."""
+        return not self.runtime.is_draining and (
+            self.replicas is None or self.replicas.owned.serves(namespace)
+        )
 
     async def drain(self) -> None:
         """Be not ready, refuse new calls, and wait until the others are answered.

@@ -22,7 +22,9 @@ _OF_TEMPLATES = {
 }
 # A label's key has a prefix of 253 characters, a slash and a name of 63.
 _LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
-_LabelValue = Annotated[str, StringConstraints(max_length=63)]
+_LabelValue = Annotated[
+    str, StringConstraints(max_length=63), Field(description="value that the label must have")
+]
 
 
 class PodSelector(DocumentModel):
@@ -87,6 +89,14 @@ class FunctionServerSpec(DocumentModel):
         le=PODS_MAX,
         description=f"pods of a template that may run; unset: {MAX_PODS}",
     )
+    replicas: int = Field(
+        default=0,
+        strict=True,
+        ge=0,
+        le=PODS_MAX,
+        description="pods of a template that run without demand, too, as `kubectl scale` or an "
+        "autoscaler sets them; at least minPods and at most maxPods count",
+    )
     keep_alive_s: float | None = Field(
         default=None,
         strict=True,
@@ -124,16 +134,22 @@ class FunctionServerSpec(DocumentModel):
                     raise ValueError(
                         f"{alias}: applies to a template; {remedy}, and remove it here"
                     )
-        if self.pods_min > self.pods_max:
+            if self.replicas:
+                raise ValueError(
+                    "replicas: applies to a template; scale selected pods by their own "
+                    "Deployment, and remove it here"
+                )
+        if (self.min_pods or MIN_PODS) > self.pods_max:
             raise ValueError(
-                f"minPods: {self.pods_min} is above maxPods, {self.pods_max}; lower it"
+                f"minPods: {self.min_pods} is above maxPods, {self.pods_max}; lower it"
             )
         return self
 
     @property
     def pods_min(self) -> int:
         """Pods of a template that always run."""
-        return MIN_PODS if self.min_pods is None else self.min_pods
+        limit = MIN_PODS if self.min_pods is None else self.min_pods
+        return min(max(limit, self.replicas), self.pods_max)
 
     @property
     def pods_max(self) -> int:
@@ -173,6 +189,13 @@ class FunctionServer(DocumentModel):
     def model(self) -> str:
         """Name of the model at the server."""
         return self.spec.model or self.spec.function
+
+    @property
+    def pod_selector(self) -> str:
+        """Label selector of its pods."""
+        if self.spec.selector is None:
+            return f"{LABEL_GATEWAY_POOL}={self.metadata.name}"
+        return ",".join(f"{k}={v}" for k, v in sorted(self.spec.selector.match_labels.items()))
 
     @property
     def owner(self) -> dict[str, str]:

@@ -124,7 +124,7 @@ class PodHandler:
             seen.add(raw["metadata"]["uid"])
             with _set_aside("pod", raw):
                 self._observe(raw, live=False)
-        confirmed = [held.uid for held in self._ledger.reservations() if held.confirmed]
+        confirmed = [bound.uid for bound in self._ledger.reservations() if bound.confirmed]
         for uid in {*confirmed, *self.pending, *self._tracker.uids()} - seen:
             self.vanish(uid)
         # A pod that was adopted and deleted before the watch showed it has no reservation left.
@@ -141,7 +141,7 @@ class PodHandler:
         uid = item["metadata"]["uid"]
         if has_ended(item) or not (item.get("spec") or {}).get("nodeName"):
             self._release(uid)
-        elif (held := self._ledger.reservation(uid)) is None or not held.confirmed:
+        elif (reservation := self._ledger.reservation(uid)) is None or not reservation.confirmed:
             self._account(describe(item), item)
         self.vanish(uid)
 
@@ -152,12 +152,12 @@ class PodHandler:
         """
         self.pending.pop(uid, None)
         self._tracker.remove(uid, self._clock())
-        held = self._ledger.reservation(uid)
-        if held is None or held.gpu_uuid is None or not self._grace_max_s:
+        reservation = self._ledger.reservation(uid)
+        if reservation is None or reservation.gpu_uuid is None or not self._grace_max_s:
             self._release(uid)
         elif uid not in self._ending_s:
-            self._ledger.confirm(replace(held, is_ending=True))
-            self._ending_s[uid] = self._monotonic() + min(held.grace_s, self._grace_max_s)
+            self._ledger.confirm(replace(reservation, is_ending=True))
+            self._ending_s[uid] = self._monotonic() + min(reservation.grace_s, self._grace_max_s)
 
     def vanish_unconfirmed(self, assumed: Reservation) -> None:
         """Do so for a pod that may have been bound, unless the watch was faster."""
@@ -180,14 +180,14 @@ class PodHandler:
 
         The block must not await.
         """
-        ending = [held for uid in self._ending_s if (held := self._ledger.reservation(uid))]
-        for held in ending:
-            self._ledger.fleet.release(held)
+        ending = list(filter(None, map(self._ledger.reservation, self._ending_s)))
+        for reservation in ending:
+            self._ledger.fleet.release(reservation)
         try:
             yield bool(ending)
         finally:
-            for held in ending:
-                self._ledger.fleet.reserve(held)
+            for reservation in ending:
+                self._ledger.fleet.reserve(reservation)
 
     def adopt(self, item: Mapping[str, Any], assumed: Reservation | None) -> None:
         """Reserve what a bound pod shows that was read outside the watch, for its Binding.
@@ -207,8 +207,8 @@ class PodHandler:
 
     def refresh(self, item: Mapping[str, Any]) -> None:
         """Take in an unbound pod that was read outside the watch, if it is newer."""
-        known = self.pending.get(item["metadata"]["uid"])
-        if known is not None and version_of(known.raw) < version_of(item):
+        pending = self.pending.get(item["metadata"]["uid"])
+        if pending is not None and version_of(pending.raw) < version_of(item):
             self._account(describe(item), item)
 
     def _release(self, uid: str) -> None:
@@ -277,8 +277,8 @@ class PodHandler:
             self.problems.pop(pod.uid, None)
         metadata = pod.raw.get("metadata") or {}
         # A later deletion, by force, does not shorten the grace period of an earlier one.
-        known = self._ledger.reservation(pod.uid)
-        grace_s = max(grace_period_s(pod.raw), 0.0 if known is None else known.grace_s)
+        earlier = self._ledger.reservation(pod.uid)
+        grace_s = max(grace_period_s(pod.raw), 0.0 if earlier is None else earlier.grace_s)
         cpu_milli = requested_cpu_milli(pod.raw)
         if grant is not None and pod.function_pod is not None:
             # The planned vCPUs count where the container does not request them.

@@ -28,7 +28,7 @@ class PendingPod:
         problem: reason why a function pod cannot be read. A pod that requests a GPU share and has
             none of our labels has one: kube-scheduler would count the share on a node, the ledger
             on no GPU.
-        raw: Pod object of the API server.
+        raw: pod object of the API server.
     """
 
     namespace: str

@@ -47,7 +47,7 @@ class PodDefaults:
         mps_uid: user that the MPS daemons serve; None: the container's user stays.
         check_image: image of the init container that checks the limits, see `mps_check_container`;
             empty, or without ``mps_uid``: no such container.
-        check_pull_secrets: Secrets to pull that image with, added to the pod's own.
+        check_pull_secrets: secrets to pull that image with, added to the pod's own.
         runtime_class_name: runtime class of pods without one; empty: not set.
         scheduler_name: scheduler of pods without a scheduler's name; empty: not set.
         resource_claims: true if a resource claim gives the container its GPU's folders; false: a

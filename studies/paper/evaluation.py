@@ -221,9 +221,9 @@ class Findings:
     def estimate(
         self, name: str, policy: str, setting: str, variant: str = AS_IS
     ) -> Estimate | None:
-        """Estimate a number; None without a run."""
-        runs = self._by_seed(variant, policy, setting)
-        return Estimate.of([run[name] for run in runs.values()]) if runs else None
+        """Estimate a number; None without a run, or where a run has none."""
+        values = self.values(name, policy, setting, variant)
+        return Estimate.of(values) if values and None not in values else None
 
     def against(  # noqa: PLR0913 - both sides of a comparison
         self,

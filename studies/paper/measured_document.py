@@ -21,7 +21,7 @@ MEASURED_POLICIES = (
 )
 _PROFILES = Path("profiles/rapp-v100-mps.csv")
 _INVOCATIONS = Path("traces/azure-2019-100/invocations.csv")
-_TABLES = ("equal", "hits", "costs", "idle", "states")
+_TABLES = ("equal", "hits", "costs", "bound", "idle", "states")
 MEASURED_PREFIX = "measured-"  # of the marks of this part
 MEASURED_BLOCKS = ("how", "workflows", *_TABLES)
 

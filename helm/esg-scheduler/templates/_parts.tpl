@@ -178,6 +178,13 @@ pooled: two of them run during a roll-out, and a pool has one dispatcher. */ -}}
 - apiGroups: [esg-scheduler.io]
   resources: [workflows, functionservers]
   verbs: [list, watch]
+# Their conditions, and Events about those that become false.
+- apiGroups: [esg-scheduler.io]
+  resources: [workflows/status, functionservers/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]

@@ -29,7 +29,14 @@ START_PAUSE_MS = (5_000.0, 300_000.0)  # after a pod that failed: first, and lon
 class EventRecorder(Protocol):
     """Records Events, as `scheduler.cluster.events.Recorder`."""
 
-    def record(self, reference: Reference, *, type: EventType, reason: str, message: str) -> None:  # noqa: A002 - Kubernetes' name for it
+    def record(
+        self,
+        reference: Reference,
+        *,
+        type: EventType,  # noqa: A002 - Kubernetes' name for it
+        reason: str,
+        message: str,
+    ) -> None:
         """Record an Event; returns at once."""
 
 

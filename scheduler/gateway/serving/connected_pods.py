@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.model_server import ModelServer
+from scheduler.oip.model_signature import ModelSignature
 
 ConnectServer = Callable[[ServerPod], ModelServer]
 
@@ -19,15 +20,17 @@ class ConnectedPod:
         server: client of the pod's model server.
         model: name of the model at the server.
         tasks: tasks of the batches that run on the pod.
+        signature: inputs and outputs of the model; None if they are not known.
     """
 
-    __slots__ = ("model", "pod", "server", "tasks")
+    __slots__ = ("model", "pod", "server", "signature", "tasks")
 
     def __init__(self, pod: Pod, server: ModelServer, model: str) -> None:
         self.pod = pod
         self.server = server
         self.model = model
         self.tasks: dict[Run, asyncio.Task[None]] = {}
+        self.signature: ModelSignature | None = None
 
     def batch_ended(self, run: Run) -> None:
         """Forget a batch; a draining pod's connection is closed after it."""
@@ -99,6 +102,11 @@ class ConnectedPods:
             if connected.pod.state is PodState.READY:
                 return connected
         return None
+
+    def all_ready(self, function: FunctionKey) -> list[ConnectedPod]:
+        """Return the ready pods of a function."""
+        pods = self._by_function.get(function, _NO_PODS).values()
+        return [connected for connected in pods if connected.pod.state is PodState.READY]
 
     def unserved(self, functions: Iterable[FunctionKey]) -> list[FunctionKey]:
         """Return the functions without a ready pod."""

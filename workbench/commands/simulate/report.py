@@ -104,6 +104,7 @@ def _policy(series: Aggregate) -> SimulatedPolicy:
         hit_ratios=tuple(series.hit_ratios),
         costs_dollars_per_thousand=tuple(series.dollars_per_thousand),
         idle_dollars_per_thousand=series.mean("idle_dollars_per_thousand"),
+        paid_bound_ratio=series.paid_bound_ratio,
         state=series.state,
         hits_over_time=_hits_over_time(first.over_time),
         p50_slo_ratio=latency.quantile(0.5),
