@@ -45,6 +45,11 @@ class Mutation:
     incidents: Sequence[Incident] = ()
     active: int = 1
 
+    def row(self, check: str) -> str:
+        """Return the row of the table in ``docs/testing.md``."""
+        incidents = "written down" if self.incidents else f"seed {self.seed}"
+        return f"| {check} | {incidents} | {self.active} |"
+
     def run(self) -> Verdict:
         """Run the seed or the incidents."""
         incidents = self.incidents or draw_incidents(self.seed)
