@@ -40,6 +40,14 @@ class ModelServerError(Exception):
         return self.status in _CLIENT_ERRORS and self.status not in _SETUP_ERRORS
 
 
+class NotOwnerError(ModelServerError):
+    """A batch that was not sent, because another replica may serve its pod."""
+
+    def __init__(self) -> None:
+        message = "another replica serves this namespace now; send it again"
+        super().__init__(503, message, retryable=True)
+
+
 class ModelServer(Protocol):
     """Client of the model server in one pod; it sends several requests at a time.
 

@@ -8,8 +8,8 @@ import structlog
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Run
-from scheduler.gateway.calls import CallError
-from scheduler.gateway.model_server import ModelServerError
+from scheduler.gateway.calls import CallError, CallMovedError
+from scheduler.gateway.model_server import ModelServerError, NotOwnerError
 from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
 from scheduler.gateway.serving.recorder import BatchEnded, CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
@@ -100,7 +100,9 @@ class BatchRunner:
         is_refusal = isinstance(error, ModelServerError) and error.is_refusal
         for job in run.jobs:
             served_call: ServedCall = job.request.payload
-            if isinstance(error, ModelServerError):
+            if isinstance(error, NotOwnerError):
+                served_call.error = CallMovedError()
+            elif isinstance(error, ModelServerError):
                 stage = quoted(served_call.served.names[run.stage])
                 text = f"stage {stage}: {connected.without_address(error)}"
                 served_call.error = CallError(400 if error.is_refusal else error.status, text)
@@ -115,6 +117,7 @@ class BatchRunner:
                 self._dispatcher.cancel(job.request, now_ms)
         # One bad input fails its whole batch, and the others must not share its error.
         retryable = is_joined or (isinstance(error, ModelServerError) and error.retryable)
+        retryable = retryable and not isinstance(error, NotOwnerError)
         self._dispatcher.run_failed(run, now_ms, retryable=retryable, alone=is_refusal)
 
     def _report(self, run: Run, execute_ms: float) -> None:
