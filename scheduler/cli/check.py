@@ -10,11 +10,11 @@ from scheduler.cli.document_files import DocumentSet, duplicates, read_paths, re
 from scheduler.cli.fleet_file import read_fleet
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.document_reader import Problem, stage_limit_problems
-from scheduler.model.documents import FunctionProfile, Slo, Workflow
+from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.function_server import FunctionServer
+from scheduler.search.attainment import attainment
 from scheduler.search.planner import Planner, PlanningError
-from scheduler.search.ranking import with_rounding_ms
 from scheduler.search.tables import max_p95_ratio
 from scheduler.settings import Settings
 
@@ -80,16 +80,14 @@ def _cross_reference_problems(
             continue
         source = sources[workflow.key]
         try:
-            fastest_ms = planner.fastest_ms(namespace, name, fleet)
+            prepared = planner.workflow(namespace, name)
+            attained = attainment(prepared, fleet, settings.margin_ratio)
         except PlanningError as error:
             problems.append(Problem(source, document, "spec.stages", str(error)))
             continue
-        margin = settings.margin_ratio
-        if margin is None:
-            margin = planner.workflow(namespace, name).whole_margin(fleet).ratio
-        message = _out_of_reach(workflow.spec.slo, fastest_ms, margin)
-        if message:
-            problems.append(Problem(source, document, "spec.slo.latencyMs", message, warning=True))
+        if not attained.meets_objective:
+            field = "spec.slo.latencyMs"
+            problems.append(Problem(source, document, field, str(attained), warning=True))
     return [*missing, *problems, *_unmeasured(documents)]
 
 
@@ -112,18 +110,6 @@ def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
         else:
             continue
         yield Problem(source, f"FunctionServer {'/'.join(document.key)}", "spec.function", text)
-
-
-def _out_of_reach(slo: Slo, fastest_ms: float, margin_ratio: float) -> str:
-    """Return why an objective cannot be met; empty if it can."""
-    if fastest_ms > with_rounding_ms(slo.latency_ms):
-        return f"no configuration meets {slo.latency_ms:g} ms; the fastest takes {fastest_ms:g} ms"
-    if fastest_ms > with_rounding_ms(slo.latency_ms / (1 + margin_ratio)):
-        return (
-            f"{slo.latency_ms:g} ms are too few for an objective of {slo.objective:g}: the "
-            f"fastest takes {fastest_ms:g} ms, and its margin is {100 * margin_ratio:.3g} %"
-        )
-    return ""
 
 
 def _unmeasured(documents: DocumentSet) -> list[Problem]:

@@ -257,14 +257,15 @@ class Dispatcher:
                 touched |= dict.fromkeys(self._advance(job, run.pod.node, now_ms))
         self._passes.look_by_deadline(touched, now_ms)
 
-    def run_failed(self, run: Run, now_ms: float, *, retryable: bool) -> None:
+    def run_failed(self, run: Run, now_ms: float, *, retryable: bool, alone: bool = False) -> None:
         """End a run without an answer.
 
         Its jobs go to the front of their queue: at most twice, then each of them runs alone once,
-        so that one bad input does not end a pool. If ``retryable`` is false they are dropped.
+        so that one bad input does not end a pool. With ``alone``, they run alone next. If
+        ``retryable`` is false they are dropped.
         """
         if not run.ended:
-            touched = self._fail(run, now_ms, retryable=retryable)
+            touched = self._fail(run, now_ms, retryable=retryable, alone=alone)
             self._passes.look_by_deadline(touched, now_ms)
 
     # -- time ----------------------------------------------------------------------------------
@@ -351,13 +352,15 @@ class Dispatcher:
             function.pool.sort_in(pod)
         return {function: None} | self._passes.give_tokens_back(pod)
 
-    def _fail(self, run: Run, now_ms: float, *, retryable: bool) -> dict[FunctionState, None]:
+    def _fail(
+        self, run: Run, now_ms: float, *, retryable: bool, alone: bool = False
+    ) -> dict[FunctionState, None]:
         """End a run without an answer; return the functions whose rows may run instead."""
         freed = self._leave_pod(run, now_ms)
         for job in reversed(run.jobs):
             if job.request.ended:
                 continue
-            job.attempts += 1
+            job.attempts = max(job.attempts + 1, FAILURES_MAX if alone else 0)
             job.avoided |= {run.pod.name}
             if not retryable or job.attempts > FAILURES_MAX:
                 self._drop(job, "failed", now_ms)

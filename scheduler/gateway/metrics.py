@@ -19,7 +19,8 @@ from scheduler.model.documents import Workflow
 from scheduler.model.plan import Prices
 from scheduler.workflow_metrics import WorkflowMetrics
 
-_REFUSALS = (401, 403, 404, 413, 429, 503)  # counted from 0 on
+_REFUSALS = (400, 401, 403, 404, 413, 429, 503)  # counted from 0 on
+_UNSERVED = (429, 503)  # pods are missing
 _RATIOS = (0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 3)
 
 
@@ -67,7 +68,7 @@ class GatewayMetrics(WorkflowMetrics):
         self._series: dict[tuple[str, str, str], _StageSeries] = {}  # of stages that have run
         self.refused = Counter(
             "esg_gateway_requests_refused",
-            "Requests refused before they entered a queue, by HTTP status.",
+            "Requests refused as invalid, or before they entered a queue, by HTTP status.",
             ["status"],
             registry=self.registry,
         )
@@ -117,9 +118,10 @@ class GatewayMetrics(WorkflowMetrics):
             self._unserved(workflow)
 
     def call_refused(self, workflow: WorkflowKey, status: int) -> None:
-        """Count a call that was refused before it entered a queue; any workflow may be named."""
+        """Count a call that was refused: any workflow may be named, and the call may be invalid."""
         self.refused.labels(status).inc()
-        self._unserved(workflow)
+        if status in _UNSERVED:
+            self._unserved(workflow)
 
     def access_refused(self, status: int) -> None:
         """Count a call that its token, or the lack of one, did not allow."""

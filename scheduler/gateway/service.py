@@ -18,6 +18,7 @@ from scheduler.cluster.resource import (
     SERVER_PODS,
     WORKFLOWS,
 )
+from scheduler.cluster.status_writer import StatusWriter
 from scheduler.cluster.watches import Watched
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.gateway.access import Reviews, TokenAccess
@@ -33,15 +34,17 @@ from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.replicas.peers import Peers
 from scheduler.gateway.replicas.replicas import LEASE_LABELS, ReplicaLeases, ReplicatedGateway
-from scheduler.gateway.scaling.pod_pools import PodClient
+from scheduler.gateway.scaling.slice_fence import SliceFence
+from scheduler.gateway.scaling.slice_holders import HolderClient
 from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
+from scheduler.gateway.serving_conditions import PERIOD_S, ServingConditions
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.function_server import FunctionServer
 from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search import planner
-from scheduler.server.background import background_tasks
+from scheduler.server.background import background_tasks, repeat
 from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -58,11 +61,13 @@ class Link(Protocol):
     def synced(self) -> bool: ...
     async def run(self) -> None: ...
     @property
-    def pods(self) -> PodClient: ...
+    def pods(self) -> HolderClient: ...
     @property
     def events(self) -> EventRecorder: ...
     @property
     def reviews(self) -> Reviews: ...
+    @property
+    def statuses(self) -> StatusWriter: ...
     def leases(self, namespace: str, labels: Mapping[str, str]) -> LeaseClient: ...
 
 
@@ -127,6 +132,8 @@ class GatewayService:
                 peers=environment.peers,
             )
             client = leases.fence.connect
+        slice_fence = SliceFence(client, environment.lease_clock)
+        client = slice_fence.connect
         self.runtime = Runtime(
             settings.rules,
             self.metrics,
@@ -142,10 +149,9 @@ class GatewayService:
         if gateway.pods:
             self.template_pods = TemplatePods(
                 self.runtime,
-                prices=settings.prices,
-                server_context_mib=settings.server_context_mib,
+                settings=settings,
                 gateway=gateway,
-                scheduler_name=settings.scheduler_name,
+                slice_fence=slice_fence,
                 connect=client,
                 link=link,
             )
@@ -163,6 +169,13 @@ class GatewayService:
             gate or pools or self.runtime, self.documents.profile, pools and (gate or pools)
         )
         self.documents.on_profile = self.discovery.profile_changed
+        self.conditions = ServingConditions(
+            self.documents,
+            self.discovery,
+            is_owner=self._is_owner,
+            pods_wanted=self._pods_wanted,
+            refusal=None if pools is None else pools.refusal,
+        )
         self._follow()
 
     def _follow(self) -> None:
@@ -199,6 +212,7 @@ class GatewayService:
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside; at the end, close all connections to pods."""
         works = [self._prepare(), self.link.run(), *(work() for work in self._works)]
+        works.append(repeat(self._write_statuses, PERIOD_S))
         if self.template_pods is not None:
             works.append(self.template_pods.run())
         if self.replicas is not None:
@@ -222,6 +236,16 @@ class GatewayService:
         while self.not_ready_reason():  # noqa: ASYNC110 - of several parts
             await asyncio.sleep(_READY_POLL_S)
         await replicas.run()
+
+    async def _write_statuses(self) -> None:
+        if not self.not_ready_reason():
+            await self.link.statuses.write_all(self.conditions.statuses())
+
+    def _is_owner(self, namespace: str) -> bool:
+        """Return true if this process dispatches to a namespace now."""
+        return not self.runtime.is_draining and (
+            self.replicas is None or self.replicas.owned.serves(namespace)
+        )
 
     async def drain(self) -> None:
         """Be not ready, refuse new calls, and wait until the others are answered.

@@ -14,14 +14,8 @@ import structlog
 from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Node, NodeError, node_from_json
-from scheduler.model.pod import (
-    FunctionPod,
-    PodError,
-    grace_period_s,
-    grant_of,
-    has_ended,
-    is_daemon,
-)
+from scheduler.model.pod import FunctionPod, grace_period_s, grant_of, has_ended, is_daemon
+from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requested_cpu_milli
 from scheduler.model.rejection import rejection_of
 from scheduler.planning.pods import PendingPod, cpu_request, describe, version_of
@@ -130,7 +124,7 @@ class PodHandler:
             seen.add(raw["metadata"]["uid"])
             with _set_aside("pod", raw):
                 self._observe(raw, live=False)
-        confirmed = [held.uid for held in self._ledger.reservations() if held.confirmed]
+        confirmed = [bound.uid for bound in self._ledger.reservations() if bound.confirmed]
         for uid in {*confirmed, *self.pending, *self._tracker.uids()} - seen:
             self.vanish(uid)
         # A pod that was adopted and deleted before the watch showed it has no reservation left.
@@ -147,7 +141,7 @@ class PodHandler:
         uid = item["metadata"]["uid"]
         if has_ended(item) or not (item.get("spec") or {}).get("nodeName"):
             self._release(uid)
-        elif (held := self._ledger.reservation(uid)) is None or not held.confirmed:
+        elif (reservation := self._ledger.reservation(uid)) is None or not reservation.confirmed:
             self._account(describe(item), item)
         self.vanish(uid)
 
@@ -158,12 +152,12 @@ class PodHandler:
         """
         self.pending.pop(uid, None)
         self._tracker.remove(uid, self._clock())
-        held = self._ledger.reservation(uid)
-        if held is None or held.gpu_uuid is None or not self._grace_max_s:
+        reservation = self._ledger.reservation(uid)
+        if reservation is None or reservation.gpu_uuid is None or not self._grace_max_s:
             self._release(uid)
         elif uid not in self._ending_s:
-            self._ledger.confirm(held)
-            self._ending_s[uid] = self._monotonic() + min(held.grace_s, self._grace_max_s)
+            self._ledger.confirm(replace(reservation, is_ending=True))
+            self._ending_s[uid] = self._monotonic() + min(reservation.grace_s, self._grace_max_s)
 
     def vanish_unconfirmed(self, assumed: Reservation) -> None:
         """Do so for a pod that may have been bound, unless the watch was faster."""
@@ -186,14 +180,14 @@ class PodHandler:
 
         The block must not await.
         """
-        ending = [held for uid in self._ending_s if (held := self._ledger.reservation(uid))]
-        for held in ending:
-            self._ledger.fleet.release(held)
+        ending = list(filter(None, map(self._ledger.reservation, self._ending_s)))
+        for reservation in ending:
+            self._ledger.fleet.release(reservation)
         try:
             yield bool(ending)
         finally:
-            for held in ending:
-                self._ledger.fleet.reserve(held)
+            for reservation in ending:
+                self._ledger.fleet.reserve(reservation)
 
     def adopt(self, item: Mapping[str, Any], assumed: Reservation | None) -> None:
         """Reserve what a bound pod shows that was read outside the watch, for its Binding.
@@ -213,8 +207,8 @@ class PodHandler:
 
     def refresh(self, item: Mapping[str, Any]) -> None:
         """Take in an unbound pod that was read outside the watch, if it is newer."""
-        known = self.pending.get(item["metadata"]["uid"])
-        if known is not None and version_of(known.raw) < version_of(item):
+        pending = self.pending.get(item["metadata"]["uid"])
+        if pending is not None and version_of(pending.raw) < version_of(item):
             self._account(describe(item), item)
 
     def _release(self, uid: str) -> None:
@@ -226,7 +220,7 @@ class PodHandler:
         self.version = max(self.version, version_of(raw))
         pod = describe(raw)
         self._account(pod, raw)
-        if pod.function_pod is not None:
+        if pod.function_pod is not None and not pod.function_pod.is_holder:
             # After the ledger: whatever fails in the statistics, the share is counted.
             function = self._function_of(pod.function_pod)
             self._tracker.observe(raw, pod.function_pod, function, self._clock(), live=live)
@@ -281,30 +275,31 @@ class PodHandler:
             grant = None
         else:
             self.problems.pop(pod.uid, None)
+        metadata = pod.raw.get("metadata") or {}
         # A later deletion, by force, does not shorten the grace period of an earlier one.
-        known = self._ledger.reservation(pod.uid)
-        grace_s = max(grace_period_s(pod.raw), 0.0 if known is None else known.grace_s)
+        earlier = self._ledger.reservation(pod.uid)
+        grace_s = max(grace_period_s(pod.raw), 0.0 if earlier is None else earlier.grace_s)
         cpu_milli = requested_cpu_milli(pod.raw)
         if grant is not None and pod.function_pod is not None:
             # The planned vCPUs count where the container does not request them.
-            cpu_milli = cpu_request(pod.function_pod).with_configuration(grant.cpu)
-        return Reservation(
+            cpu_milli = cpu_request(replace(pod.function_pod, pool=grant.pool)).with_configuration(
+                grant.cpu
+            )
+        reservation = Reservation(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
             node=node,
             cpu_milli=cpu_milli,
-            gpu_uuid=None if grant is None else grant.gpu_uuid,
-            gpu_percent=0 if grant is None else grant.gpu_percent,
-            memory_mib=0 if grant is None else grant.memory_mib,
-            batch=0 if grant is None else grant.batch,
             function="" if pod.function_pod is None else self._function_of(pod.function_pod),
             priority=(pod.raw.get("spec") or {}).get("priority") or 0,
             is_daemon=grant is None and is_daemon(pod.raw),
             grace_s=grace_s,
+            is_ending=bool(metadata.get("deletionTimestamp")),
             pod_version=version_of(pod.raw),
-            labels=(pod.raw.get("metadata") or {}).get("labels") or {},
+            labels=metadata.get("labels") or {},
         )
+        return reservation if grant is None else reservation.with_grant(grant)
 
 
 @contextmanager

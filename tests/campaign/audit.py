@@ -23,7 +23,7 @@ class Share(NamedTuple):
 
 
 class GpuShares:
-    """Shares by GPU of a node.
+    """Shares by UUID of the GPU: under the name of another node, it is the same GPU.
 
     Attributes:
         shares: by UID of their pod.
@@ -34,20 +34,21 @@ class GpuShares:
         self.memory_mib = memory_mib - SERVER_CONTEXT_MIB
         self.shares: dict[str, Share] = {}
         self.violations: list[str] = []
-        self._on_gpu: defaultdict[tuple[str, str], dict[str, Share]] = defaultdict(dict)
+        self._on_gpu: defaultdict[str, dict[str, Share]] = defaultdict(dict)
 
     def set(self, uid: str, share: Share | None) -> None:
         """Set the share of a pod; None: it has none any more."""
         if self.shares.get(uid) == share:
             return
         if (removed := self.shares.pop(uid, None)) is not None:
-            del self._on_gpu[removed.node, removed.gpu][uid]
+            del self._on_gpu[removed.gpu][uid]
         if share is None:
             return
         self.shares[uid] = share
-        on_gpu = self._on_gpu[share.node, share.gpu]
+        on_gpu = self._on_gpu[share.gpu]
         on_gpu[uid] = share
-        percent, memory_mib = self.used(share.node, share.gpu)
+        percent = sum(s.percent for s in on_gpu.values())
+        memory_mib = sum(s.memory_mib for s in on_gpu.values())
         if percent > PERCENT_MAX or memory_mib > self.memory_mib:
             pods = ", ".join(f"{s.name} ({s.percent} %)" for s in on_gpu.values())
             self.violations.append(
@@ -56,12 +57,17 @@ class GpuShares:
             )
 
     def used(self, node: str, gpu: str) -> tuple[int, int]:
-        """Return the sums of percent and MiB on a GPU."""
-        shares = self._on_gpu.get((node, gpu), {}).values()
+        """Return the sums of percent and MiB of a node's pods on a GPU."""
+        shares = [s for s in self._on_gpu.get(gpu, {}).values() if s.node == node]
         return sum(s.percent for s in shares), sum(s.memory_mib for s in shares)
 
     def fits(self, node: str, gpu: str, percent: int, memory_mib: int) -> bool:
-        """Tell if a share fits on a GPU beside what is there."""
+        """Return true if a share fits on a GPU beside what is there.
+
+        Nothing fits while pods of another node have shares of the GPU.
+        """
+        if any(share.node != node for share in self._on_gpu.get(gpu, {}).values()):
+            return False
         used_percent, used_mib = self.used(node, gpu)
         return used_percent + percent <= PERCENT_MAX and used_mib + memory_mib <= self.memory_mib
 

@@ -10,7 +10,7 @@ import time
 import aiohttp
 
 from scheduler.dispatch.pods import Share
-from scheduler.gateway.scaling.pool_pod import warm_up_rows
+from scheduler.gateway.scaling.pool_pod import warm_up_row
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.names import LABEL_FUNCTION, LABEL_GATEWAY_POOL
 from scheduler.model.plan import Prices
@@ -75,7 +75,7 @@ class PlayedModels:
         assert grant is not None
         times_ms = latencies_ms(grant, profile)
         share = Share(str(grant.plan["gpu_model"]), grant.cpu, grant.gpu_percent, grant.memory_mib)
-        warm_up_ms = times_ms[warm_up_rows(profile, share)]
+        warm_up_ms = times_ms[warm_up_row(profile, share).batch]
         await asyncio.sleep(max(profile.spec.cold_start_ms - warm_up_ms, 0.0) / 1000)
         workflows = list(self._catalogue.workflows.values())
         await self._model_pods.start(

@@ -23,6 +23,9 @@ from workbench.cluster.model_server import Array, PlayedModelServer, ServedRun
 from workbench.cluster.process import read_lines
 from workbench.simulation.rng import Noise
 
+INPUT, ROW_VALUES = "x", 256
+"""Input of a workflow, and the number of values in one of its rows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedPod:
@@ -102,6 +105,12 @@ class PodModelServer(PlayedModelServer):
         del number
         total = 2 * np.sum(list(inputs.values()), axis=0)
         return dict.fromkeys(self.pod.outputs, total)
+
+    def signature(self) -> dict[str, Any]:
+        """Describe the tensors of the load generator."""
+        row = {"datatype": "FP32", "shape": [-1, ROW_VALUES]}
+        outputs = [{"name": name, **row} for name in self.pod.outputs]
+        return {"inputs": [{"name": INPUT, **row}], "outputs": outputs}
 
 
 class ModelPlayer:

@@ -172,6 +172,13 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 - apiGroups: [esg-scheduler.io]
   resources: [workflows, functionservers]
   verbs: [list, watch]
+# Their conditions, and Events about those that become false.
+- apiGroups: [esg-scheduler.io]
+  resources: [workflows/status, functionservers/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]

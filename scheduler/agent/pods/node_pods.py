@@ -8,7 +8,8 @@ import structlog
 from scheduler.agent.pods.granted_pod import GrantedPod
 from scheduler.cluster.api import Raw
 from scheduler.model.names import LABEL_FUNCTION, LABEL_STAGE, LABEL_WORKFLOW
-from scheduler.model.pod import Grant, PodError, grant_of, has_ended, resource_claim
+from scheduler.model.pod import Grant, grant_of, has_ended, resource_claim
+from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requested_gpu_percent, requests_whole_gpu
 
 log = structlog.get_logger(__name__)

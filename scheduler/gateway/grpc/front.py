@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from scheduler import __version__
 from scheduler.gateway.access import TokenAccess
-from scheduler.gateway.calls import Backend, CallError, Headers, InferCall
+from scheduler.gateway.calls import Backend, CallError, Headers, InferCall, check_version
 from scheduler.gateway.grpc.stream import GrpcAnswer, GrpcRequest
 from scheduler.model.message_text import quoted
 from scheduler.oip.grpc_messages import (
@@ -134,11 +134,7 @@ class GrpcFront:
                 "with NAMESPACE/ in front of it or without",
             )
         if version:
-            raise CallError(
-                404,
-                f"workflow {quoted(address.workflow)} has no versions; "
-                "call it without a model version",
-            )
+            check_version(address.workflow, version)
         return address
 
     async def _infer(self, body: memoryview, request: GrpcRequest) -> GrpcAnswer:

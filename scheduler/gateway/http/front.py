@@ -65,6 +65,7 @@ _BINARY_LINES = b"Content-Type: application/octet-stream\r\n%b: %%d\r\n%b" % (
 _SERVER_METADATA = json_answer(
     {"name": "esg-scheduler", "version": __version__, "extensions": ["binary_tensor_data"]}
 )
+_NOT_READY = json_answer({"ready": False}, 503, b"Retry-After: 1\r\n")
 
 
 class RequestRules(NamedTuple):
@@ -329,7 +330,7 @@ class HttpFront:
             ready = backend.ready()
         else:
             ready = backend.ready(head.namespace, route.workflow, route.stage)
-        return json_answer({"ready": ready}, 200 if ready else 503)
+        return json_answer({"ready": True}) if ready else _NOT_READY
 
 
 def _number_ms(headers: dict[bytes, bytes], name: bytes) -> float | None:

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from scheduler.gateway.calls import CallError
+from scheduler.gateway.calls import CallError, check_version
 from scheduler.model.message_text import quoted
 
 _PATHS = (
@@ -76,11 +76,12 @@ def _below_v2(namespace: str | None, path: list[str]) -> Route | None:
     if server_action is not None:
         return Route(server_action, namespace)
     match path:
-        case ["models", workflow, "versions", *_]:
-            raise CallError(
-                404,
-                f"workflow {quoted(workflow)} has no versions; call it without a model version",
-            )
+        case ["models", workflow, "versions", version, *operation]:
+            check_version(workflow, version)
+            return _below_v2(namespace, ["models", workflow, *operation])
+        case ["models", workflow, "stages", stage, "versions", version, *operation]:
+            check_version(workflow, version)
+            return _below_v2(namespace, ["models", workflow, "stages", stage, *operation])
         case ["models", workflow, "stages", stage, *operation] if workflow and stage:
             action = _MODEL_ACTIONS.get(tuple(operation))
             return action and Route(action, namespace, workflow, stage)

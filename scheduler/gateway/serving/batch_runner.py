@@ -14,6 +14,7 @@ from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
 from scheduler.gateway.serving.recorder import BatchEnded, CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
 from scheduler.gateway.serving.workflow_directory import WorkflowDirectory
+from scheduler.model.message_text import quoted
 from scheduler.oip.batch import RowRange, split
 from scheduler.oip.errors import MessageError
 
@@ -23,6 +24,9 @@ RUN_TIMEOUT_MS = 60_000.0  # a batch that takes longer has failed
 
 class BatchRunner:
     """Runs batches and reports their ends to the dispatcher.
+
+    Attributes:
+        on_unreachable: callback with a pod that refuses connections, before its batch has failed.
 
     Args:
         dispatcher: dispatcher whose payloads are a `ServedCall` for each request; the parts of its
@@ -46,6 +50,7 @@ class BatchRunner:
         self._workflows = workflows
         self._recorder = recorder
         self._on_report = on_report
+        self.on_unreachable: Callable[[ConnectedPod], None] = lambda _: None
         self._loop = asyncio.get_running_loop()
         self._logs_batches = log.is_enabled_for(logging.DEBUG)  # `esg calibrate` reads the lines
 
@@ -77,6 +82,8 @@ class BatchRunner:
                 served_call.add_outputs(job.stage, part, rows)
         except (ModelServerError, MessageError) as error:
             log.warning("batch failed", pod=run.pod.name, rows=run.rows, error=str(error))
+            if isinstance(error, ModelServerError) and error.is_unreachable:
+                self.on_unreachable(connected)
             self._run_failed(run, error)
         except Exception as error:  # its calls must not wait forever
             log.exception("batch ended with an error of the gateway", pod=run.pod.name)
@@ -88,11 +95,19 @@ class BatchRunner:
         self._on_report()
 
     def _run_failed(self, run: Run, error: Exception) -> None:
+        now_ms = self._now_ms()
+        is_joined = len(run.jobs) > 1
+        is_refusal = isinstance(error, ModelServerError) and error.is_refusal
         for job in run.jobs:
-            job.request.payload.error = _as_call_error(error)
+            served_call: ServedCall = job.request.payload
+            served_call.error = _as_call_error(error, served_call.served.names[run.stage])
+            if is_refusal and not is_joined:
+                # The client's mistake is no miss of the workflow.
+                served_call.fail(served_call.error)
+                self._dispatcher.cancel(job.request, now_ms)
         # One bad input fails its whole batch, and the others must not share its error.
-        retryable = len(run.jobs) > 1 or (isinstance(error, ModelServerError) and error.retryable)
-        self._dispatcher.run_failed(run, self._now_ms(), retryable=retryable)
+        retryable = is_joined or (isinstance(error, ModelServerError) and error.retryable)
+        self._dispatcher.run_failed(run, now_ms, retryable=retryable, alone=is_refusal)
 
     def _report(self, run: Run, execute_ms: float) -> None:
         served = self._workflows.get(run.workflow)
@@ -116,10 +131,17 @@ class BatchRunner:
             log.debug("batch ended", **fields)
 
 
-def _as_call_error(error: Exception) -> Exception:
-    """Return the error as clients get it."""
+def _as_call_error(error: Exception, stage: str) -> Exception:
+    """Return the error of a stage as clients get it."""
     if isinstance(error, MessageError):
         return error
     if isinstance(error, ModelServerError):
+        if error.is_refusal:
+            return CallError(
+                400, f"stage {quoted(stage)} refuses the request: {error.answer or error}"
+            )
+        if error.answer:
+            text = f"the model server of stage {quoted(stage)} failed: {error.answer}"
+            return CallError(error.status, text)
         return CallError(error.status, str(error))
     return CallError(500, "an error of the gateway; its log has the cause")

@@ -3,7 +3,7 @@
 from asyncio import Future
 from collections.abc import Sequence
 
-from scheduler.gateway.calls import InferAnswer, InferCall
+from scheduler.gateway.calls import CallError, InferAnswer, InferCall
 from scheduler.gateway.serving.served_workflow import ServedWorkflow
 from scheduler.oip.batch import RowRange, reunite, row_ranges
 from scheduler.oip.infer_request import InferRequest
@@ -83,3 +83,13 @@ class ServedCall:
         """Refuse the client's call, unless it was answered or given up."""
         if not self.answer.done():
             self.answer.set_exception(error)
+
+    def time_out(self, timeout_ms: float) -> None:
+        """Refuse the call when its own limit is over."""
+        self.fail(
+            CallError(
+                504,
+                f"no answer within the request's limit of {timeout_ms:.0f} ms; allow more time, or "
+                "send fewer requests",
+            )
+        )
