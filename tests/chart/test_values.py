@@ -261,6 +261,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "access_issuers": "https://login.example.com",
         "pod_room_s": 90.5,
         "pod_start_s": 600.5,
+        "share": "pooled",
     },
     Settings: {
         "health_host": "127.0.0.1",

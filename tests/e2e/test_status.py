@@ -75,8 +75,8 @@ def conditions(harness: Harness, path: str) -> dict[str, tuple[str, str]]:
 
 def message(harness: Harness, path: str, kind: str) -> str:
     """Return the message of a condition."""
-    found = [c for c in harness.api.get(path)["status"]["conditions"] if c["type"] == kind]
-    text: str = found[0]["message"]
+    conditions = harness.api.get(path)["status"]["conditions"]
+    text: str = next(c["message"] for c in conditions if c["type"] == kind)
     return text
 
 
@@ -93,10 +93,10 @@ def test_kubectl_waits_for_a_workflow_in_both_directions(served, kubectl):
     harness.api.apply(workflow("w", "f", latency_ms=500))
     wait("Accepted=False")
     wait("Ready=False")
-    found = conditions(harness, WORKFLOW)
-    assert found["Accepted"] == ("False", "MissingProfile")
-    assert found["Attainable"] == ("Unknown", "NotAccepted")
-    assert found["Ready"] == ("False", "MissingProfile")
+    states = conditions(harness, WORKFLOW)
+    assert states["Accepted"] == ("False", "MissingProfile")
+    assert states["Attainable"] == ("Unknown", "NotAccepted")
+    assert states["Ready"] == ("False", "MissingProfile")
 
     harness.api.apply(profile("f", configuration(20, latency_ms=60)))
     wait("Accepted")
@@ -164,7 +164,7 @@ def test_kubectl_scales_a_function_server(served, kubectl):
 
 
 def test_explain_describes_every_field(served, kubectl):
-    """What `kubectl explain` reads has a text for each field of a spec and of a status."""
+    """The schemas that `kubectl explain` reads have a text for each field of spec and status."""
     harness, *_ = served
     path = f"/openapi/v3/apis/{API_VERSION}"
     wait_until(lambda: harness.api.exists(path), what="the schemas are published")

@@ -94,8 +94,8 @@ async def test_an_invalid_workflow_says_why(stages, reason, text):
     """The reason of a fault is one word, and the message is that of `esg check`."""
     async with bed(node("n1")) as world:
         world.put(changed(WORKFLOW, "spec.stages", stages))
-        found = await world.written("w")
-        assert found == {
+        states = await world.written("w")
+        assert states == {
             "Accepted": ("False", reason),
             "Attainable": ("Unknown", "NotAccepted"),
         }
@@ -151,13 +151,13 @@ async def test_a_profile_says_if_a_workflow_uses_it():
             "Used": ("False", "Unused"),
         }
         world.put(workflow("w", 500, "half"))
-        found = await world.written("half", "FunctionProfile")
-        assert found["Used"] == ("True", "InUse")
+        states = await world.written("half", "FunctionProfile")
+        assert states["Used"] == ("True", "InUse")
         assert "default/w" in world.statuses.last["FunctionProfile", "half"]["Used"].message
 
         world.put(changed(changed(PROFILE, "metadata.name", "half"), "spec.gpus", []))
-        found = await world.written("half", "FunctionProfile")
-        assert found["Accepted"] == ("False", "Invalid")
+        states = await world.written("half", "FunctionProfile")
+        assert states["Accepted"] == ("False", "Invalid")
         assert (await world.written("w"))["Accepted"] == ("False", "MissingProfile")
 
 
