@@ -75,7 +75,7 @@ def bed(api, server):
 
 
 async def test_a_change_is_one_write(bed, api):
-    """What the document has already is not written again, by a new process neither."""
+    """Nothing that the document has already is written again, by a new process neither."""
     await bed.write(ACCEPTED)
     await bed.write(ACCEPTED)
     bed.writer = bed.new_writer(api)

@@ -25,6 +25,7 @@ from tests.e2e.test_pods_from_demand import player, pool, server
 from tests.testbed import kubernetes_release
 from tests.testbed.api import ApiError, apply_all, wait_until
 from tests.testbed.audit import status_patches
+from tests.testbed.extender import wait_extender
 from tests.testbed.processes import Process
 from workbench.cluster.process import free_port
 
@@ -75,8 +76,8 @@ def conditions(harness: Harness, path: str) -> dict[str, tuple[str, str]]:
 
 def message(harness: Harness, path: str, kind: str) -> str:
     """Return the message of a condition."""
-    found = [c for c in harness.api.get(path)["status"]["conditions"] if c["type"] == kind]
-    text: str = found[0]["message"]
+    conditions = harness.api.get(path)["status"]["conditions"]
+    text: str = next(c["message"] for c in conditions if c["type"] == kind)
     return text
 
 
@@ -93,10 +94,10 @@ def test_kubectl_waits_for_a_workflow_in_both_directions(served, kubectl):
     harness.api.apply(workflow("w", "f", latency_ms=500))
     wait("Accepted=False")
     wait("Ready=False")
-    found = conditions(harness, WORKFLOW)
-    assert found["Accepted"] == ("False", "MissingProfile")
-    assert found["Attainable"] == ("Unknown", "NotAccepted")
-    assert found["Ready"] == ("False", "MissingProfile")
+    states = conditions(harness, WORKFLOW)
+    assert states["Accepted"] == ("False", "MissingProfile")
+    assert states["Attainable"] == ("Unknown", "NotAccepted")
+    assert states["Ready"] == ("False", "MissingProfile")
 
     harness.api.apply(profile("f", configuration(20, latency_ms=60)))
     wait("Accepted")
@@ -133,6 +134,23 @@ def test_kubectl_waits_for_a_workflow_in_both_directions(served, kubectl):
     assert {"MissingProfile", "NoFunctionServer", "Served"} <= reasons
 
 
+def test_another_extender_goes_on_where_one_was_killed(esg, kubectl):
+    """It writes nothing that is written already, and what has changed once the Lease has ended."""
+    documents = [profile("f", configuration(20, latency_ms=60)), workflow("w", "f")]
+    harness = esg(nodes=1, gpus=1, documents=documents)
+    plane = harness.plane
+    kubectl("wait", "--for=condition=Attainable", "workflow/w", "--timeout=60s")
+    kubectl("wait", "--for=condition=Used", "functionprofile/f", "--timeout=60s")
+    harness.extender.kill()
+    earlier = len(plane.audit_log.read_text(encoding="utf-8").splitlines())
+    harness.extender.start()
+    wait_extender(harness.extender, port=harness.port)
+    harness.api.delete(PROFILE)
+    kubectl("wait", "--for=condition=Accepted=False", "workflow/w", "--timeout=90s")
+    patches = status_patches(plane.audit_log, "esg-scheduler", after_lines=earlier)
+    assert patches == ["workflows/w"]
+
+
 def test_kubectl_scales_a_function_server(served, kubectl):
     """`kubectl scale` has the gateway start pods without demand, and the status counts them.
 
@@ -164,7 +182,7 @@ def test_kubectl_scales_a_function_server(served, kubectl):
 
 
 def test_explain_describes_every_field(served, kubectl):
-    """What `kubectl explain` reads has a text for each field of a spec and of a status."""
+    """The schemas that `kubectl explain` reads have a text for each field of spec and status."""
     harness, *_ = served
     path = f"/openapi/v3/apis/{API_VERSION}"
     wait_until(lambda: harness.api.exists(path), what="the schemas are published")
