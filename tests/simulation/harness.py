@@ -151,7 +151,8 @@ class WatchedCluster(SimulatedCluster):
         self.check()
         return unclaimed
 
-    def start_reserved(self, function, grant, gpu, now_ms, *, warm=False):
+    def start_reserved(self, function, grant, gpu, now_ms, *, warm=False, pooled=False):
+        assert not pooled, "this twin knows no slices"
         container = super().start_reserved(function, grant, gpu, now_ms, warm=warm)
         self.there[container] = (grant.percent, grant.cpu_milli)
         self.check()
