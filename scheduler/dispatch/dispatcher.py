@@ -322,7 +322,7 @@ class Dispatcher:
         if request.only is not None or not request.unfinished:
             self._close(request)
             state = self.workflows[request.workflow]
-            state.record_end(request, is_hit=now_ms <= request.deadline_ms)
+            state.record(request, is_hit=now_ms <= request.deadline_ms)
             self._actions.end(request, job, now_ms)
             return []
         return self._enter(self.workflows[request.workflow], request, ready, job, node, now_ms)
@@ -370,7 +370,7 @@ class Dispatcher:
 
     def _drop(self, job: Job, reason: str, now_ms: float) -> None:
         self._close(job.request)
-        self.workflows[job.request.workflow].record_end(job.request, is_hit=False)
+        self.workflows[job.request.workflow].record(job.request, is_hit=False)
         self._actions.drop(job.request, job, reason, now_ms)
 
     def _close(self, request: Request) -> None:

@@ -9,6 +9,7 @@ from scheduler.dispatch.workflow_queues import FunctionState
 from scheduler.model.documents import OBJECTIVE
 
 PERIOD_MS = 1_000.0  # between two calls of `Scaler.changes`
+GROWTH_SHORTFALL_RATIO = 1.0  # from here on late rows bring pods: the largest reserve is too small
 
 
 def wanted_pods(
@@ -25,7 +26,7 @@ def wanted_pods(
     existing = len(function.pool.pods)
     if not existing:
         return max(wanted, min(function.rows, 1))
-    if shortfall_ratio <= 0.0:
+    if shortfall_ratio <= GROWTH_SHORTFALL_RATIO:
         return wanted
     if _is_behind(function, target, now_ms):
         wanted = max(wanted, existing + 1)
@@ -35,6 +36,16 @@ def wanted_pods(
         ratio = min(function.serve_ms(rows) / start_ms, 1.0)
         wanted = max(wanted, existing + ceil(existing * ratio))
     return wanted
+
+
+def backlog_pods(function: FunctionState, target: PodTarget, now_ms: float) -> float:
+    """Return the pods that serve what waits within the time of a start, below the objective."""
+    if function.shortfall_ratio <= 0.0:
+        return 0.0
+    start_ms = max(function.cold_start_ms + target.configuration.latency_ms, PERIOD_MS)
+    late_rows = sum(queue.late_rows_since(now_ms - start_ms) for queue in function.queues)
+    rows = function.rows - function.late_rows + late_rows
+    return rows * target.configuration.latency_ms / target.configuration.batch / start_ms
 
 
 def met_ratio(function: FunctionState) -> float:
@@ -55,7 +66,13 @@ def staffed_count(
     run_wait_ratio: float = RUN_WAIT_RATIO,
 ) -> int:
     """Return the pods for the strictest objective of the function's workflows."""
-    pods = staffed_pods(busy_pods, objective_ratio(function), run_wait_ratio)
+    # A request may wait too long at any of its stages: each has a part of the allowed misses.
+    late_ratios = (
+        (1.0 - queue.workflow.objective_ratio) / len(queue.workflow.queues)
+        for queue in function.queues
+    )
+    late_ratio = min(late_ratios, default=1.0 - OBJECTIVE)
+    pods = staffed_pods(busy_pods, 1.0 - late_ratio, run_wait_ratio, function.dispersion.ratio)
     return ceil(busy_pods + (pods - busy_pods) * (1.0 + headroom_ratio))
 
 
