@@ -193,14 +193,16 @@ async def test_a_new_server_begins_with_the_first_pause():
         assert "is created after 5 s" in gateway.events[-1]
 
 
-async def first_objects(settings, seconds=3.0):
-    """Return the roles of the pods that a gateway creates in its first seconds, and its Events."""
+async def first_objects(settings):
+    """Return the roles of the pods that a gateway creates for a first load, and its Events."""
     nodes = [gpu_node(f"n{number}", 40_960) for number in range(2)]
     gateway = Gateway(settings, nodes)
     async with gateway.running():
-        call = gateway.call()
-        await asyncio.sleep(seconds)
-        call.cancel()
+        await asyncio.sleep(2)
+        calls = [gateway.call() for _ in range(40)]
+        await asyncio.sleep(5)
+        for call in calls:
+            call.cancel()
         raws = gateway.pods.objects.values()
         roles = {raw["metadata"]["labels"].get("esg-scheduler.io/pool", "") for raw in raws}
         return roles, gateway.events
