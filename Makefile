@@ -77,7 +77,7 @@ check: setup ## the inner loop: lint, and at the same time every quick test that
 
 # Rooms whose quick tests share a process; the other rooms share one more. The processes take about equal time on two cores.
 # A process imports most of the package once; workers would collect all tests each, and one process waits too often.
-QUICK_ROOMS := agent+gateway+server contract+extender reports+search+simulation+studies
+QUICK_ROOMS := agent+cli+gateway+server chart+contract+extender+webhook simulation+studies
 QUICK := $(BIN)/pytest -q -m "not e2e and not slow" --hypothesis-profile quick
 rooms = $(addprefix tests/,$(subst +, ,$(1)))
 
@@ -232,9 +232,10 @@ bench-gateway: $(COMPILED) build/ray/.installed ## CPU time and latency of the g
 bench-dispatch: setup ## CPU time of the gateway's decisions with 200 warm pods
 	@$(BIN)/python -m bench.dispatch
 
+data = $(or $(ESG_DATA),$(error ESG_DATA is not set; name the folder with the data of others: docs/testing.md))
 .PHONY: bench-jobs
-bench-jobs: setup ## CPU time of Tiresias, Optimus and Pollux on one published workload; DATA=DIR
-	@$(BIN)/python -m bench.jobs --data $(DATA)
+bench-jobs: setup ## CPU time of Tiresias, Optimus and Pollux on one published workload; ESG_DATA=DIR
+	@$(BIN)/python -m bench.jobs --data $(data)
 
 .PHONY: bench-startup
 bench-startup: setup ## start-up CPU time of esg --help, as a ratio to importing typer
@@ -264,25 +265,29 @@ colocation: setup ## training in the share that inference leaves, in the simulat
 paper: setup ## the ESG paper's evaluation in the simulator (an hour of CPU time); writes docs/paper.md (PAPER=--continue: goes on)
 	@$(BIN)/esg paper $(PAPER)
 
-DATA ?= ../shared/data
 .PHONY: paper-measured
-paper-measured: setup ## the same on measured profiles and arrivals of others in DATA=DIR; writes its part of docs/paper.md
-	@$(BIN)/esg paper --data $(DATA) $(PAPER)
+paper-measured: setup ## the same on measured profiles and arrivals of others in ESG_DATA=DIR; writes its part of docs/paper.md
+	@$(BIN)/esg paper --data $(data) $(PAPER)
+
+.PHONY: equal-costs
+equal-costs: setup ## `warm` and the cheapest baseline at 95 and 99 % under all nine settings (half an hour of CPU time); writes its part of docs/paper.md
+	@$(BIN)/python -m studies.paper.equal_costs
 
 .PHONY: bench-openb
-bench-openb: setup ## a cluster filled with the openb trace: ours against best fit and FGD (minutes); writes docs/placement.md
-	@$(BIN)/python -m bench.openb
+bench-openb: setup ## a cluster filled with the openb trace: ours against best fit and FGD (ESG_DATA=DIR; minutes); writes docs/placement.md
+	@$(BIN)/python -m bench.openb --data $(data)
 
 .PHONY: oracles
-oracles: setup ## hold the schedulers of training clusters to published figures (DATA=folder; an hour of CPU time); writes docs/jobs.md
-	@$(BIN)/python -m studies.oracles --data $(DATA) --write docs/jobs.md
+oracles: setup ## hold the schedulers of training clusters to published figures (ESG_DATA=DIR; an hour of CPU time); writes docs/jobs.md
+	@$(BIN)/python -m studies.oracles --data $(data) --write docs/jobs.md
 
 .PHONY: documents
-documents: setup ## generate files from the code: CRDs, samples, docs/reference, the chart's schema
+documents: setup ## generate files from the code: CRDs, samples, docs/reference, the chart's schema, gRPC's descriptors
 	@$(BIN)/esg crds > deploy/crds/esg-scheduler.io.yaml
 	@$(BIN)/esg samples --out deploy/samples
 	@$(BIN)/esg reference --out docs/reference
 	@$(BIN)/python -m helm.documents
+	@$(BIN)/python -m tools.descriptors
 
 # The release builds the image of arm64 by emulation; a requirement without a wheel would need a compiler there.
 .PHONY: image-wheels

@@ -6,14 +6,20 @@ The study writes ``docs/placement.md``; the exit status is 1 where a figure is o
 ``bench/ranges/openb.json``.
 """
 
-import sys
+from functools import wraps
+from pathlib import Path
 
 import typer
 
 from bench.thresholds import check_ranges
 from studies.packing import study
 
+
+@wraps(study.main)  # the study's options
+def main(data: Path, seeds: int, out: Path) -> None:
+    """Run the study and check its figures."""
+    raise typer.Exit(check_ranges("openb", study.main(data, seeds, out)))
+
+
 if __name__ == "__main__":
-    command = typer.Typer(add_completion=False)
-    command.command()(study.main)
-    sys.exit(check_ranges("openb", command(standalone_mode=False)))
+    typer.run(main)

@@ -1,7 +1,9 @@
 """``esg check``: validate documents, and their references to one another."""
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -10,19 +12,26 @@ from scheduler.cli.document_files import DocumentSet, duplicates, read_paths, re
 from scheduler.cli.fleet_file import read_fleet
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.document_reader import Problem, stage_limit_problems
-from scheduler.model.documents import FunctionProfile, Slo, Workflow
+from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.function_server import FunctionServer
+from scheduler.model.names import GROUP
+from scheduler.search.attainment import attainment
 from scheduler.search.planner import Planner, PlanningError
-from scheduler.search.ranking import with_rounding_ms
 from scheduler.search.tables import max_p95_ratio
 from scheduler.settings import Settings
 
 
-def check_documents(paths: list[Path], nodes: Path | None = None) -> None:
+def check_documents(
+    paths: list[Path], nodes: Path | None = None, *, strict: bool = False, as_json: bool = False
+) -> None:
     """Print every problem and a summary; exit 1 on an error or without any document.
 
-    ``nodes`` is a file with the Nodes of the cluster that the documents are for.
+    Args:
+        paths: files and folders with documents.
+        nodes: file with the Nodes of the cluster that the documents are for.
+        strict: true if a warning is an error, too.
+        as_json: true if all is printed as one object.
     """
     settings = read_settings()
     fleet = None if nodes is None else read_fleet(nodes, settings.limits)
@@ -40,19 +49,32 @@ def check_documents(paths: list[Path], nodes: Path | None = None) -> None:
         *_cross_reference_problems(documents, settings, fleet),
         *_server_problems(documents),
     ]
-    errors = [problem for problem in problems if not problem.warning]
+    if not documents.documents and not problems:
+        text = f"no document of {GROUP}; name files or folders that have some"
+        problems = [Problem(str(paths[0]), "the file", "", text)]
+    errors = [problem for problem in problems if strict or not problem.warning]
+    kinds = Counter[str](document.kind for _, document in documents.documents)
+    if as_json:
+        found = {"documents": kinds, "problems": [asdict(problem) for problem in problems]}
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        _print(problems, kinds)
+    if errors:
+        raise typer.Exit(1)
+
+
+def _print(problems: list[Problem], kinds: Mapping[str, int]) -> None:
     for problem in problems:
         typer.echo(f"{'warning' if problem.warning else 'error'}: {problem}", err=True)
-    kinds = Counter(document.kind for _, document in documents.documents)
     counts = ", ".join(
         f"{count} {kind}{'s' * (count > 1)}" for kind, count in sorted(kinds.items())
     )
+    warnings = sum(problem.warning for problem in problems)
+    errors = len(problems) - warnings
     typer.echo(
-        f"{counts or 'no document'}: {len(errors)} error{'s' * (len(errors) != 1)}, "
-        f"{len(problems) - len(errors)} warning{'s' * (len(problems) - len(errors) != 1)}"
+        f"{counts or 'no document'}: {errors} error{'s' * (errors != 1)}, "
+        f"{warnings} warning{'s' * (warnings != 1)}"
     )
-    if errors or not documents.documents:
-        raise typer.Exit(1)
 
 
 def _excess_problems(documents: DocumentSet, fleet: FleetCapacity | None) -> Iterator[Problem]:
@@ -80,16 +102,14 @@ def _cross_reference_problems(
             continue
         source = sources[workflow.key]
         try:
-            fastest_ms = planner.fastest_ms(namespace, name, fleet)
+            prepared = planner.workflow(namespace, name)
+            attained = attainment(prepared, fleet, settings.margin_ratio)
         except PlanningError as error:
             problems.append(Problem(source, document, "spec.stages", str(error)))
             continue
-        margin = settings.margin_ratio
-        if margin is None:
-            margin = planner.workflow(namespace, name).whole_margin(fleet).ratio
-        message = _out_of_reach(workflow.spec.slo, fastest_ms, margin)
-        if message:
-            problems.append(Problem(source, document, "spec.slo.latencyMs", message, warning=True))
+        if not attained.meets_objective:
+            field = "spec.slo.latencyMs"
+            problems.append(Problem(source, document, field, str(attained), warning=True))
     return [*missing, *problems, *_unmeasured(documents)]
 
 
@@ -112,18 +132,6 @@ def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
         else:
             continue
         yield Problem(source, f"FunctionServer {'/'.join(document.key)}", "spec.function", text)
-
-
-def _out_of_reach(slo: Slo, fastest_ms: float, margin_ratio: float) -> str:
-    """Return why an objective cannot be met; empty if it can."""
-    if fastest_ms > with_rounding_ms(slo.latency_ms):
-        return f"no configuration meets {slo.latency_ms:g} ms; the fastest takes {fastest_ms:g} ms"
-    if fastest_ms > with_rounding_ms(slo.latency_ms / (1 + margin_ratio)):
-        return (
-            f"{slo.latency_ms:g} ms are too few for an objective of {slo.objective:g}: the "
-            f"fastest takes {fastest_ms:g} ms, and its margin is {100 * margin_ratio:.3g} %"
-        )
-    return ""
 
 
 def _unmeasured(documents: DocumentSet) -> list[Problem]:

@@ -122,16 +122,16 @@ class RefusalGuard:
         """Return the UIDs of the pod's victims that have ended, but not in the cache."""
         state = self._state
         victims = map(state.ledger.reservation, self._scheduler.nominations.victims(pod))
-        running = [held for held in victims if held and not state.pods.is_ending(held.uid)]
+        running = [victim for victim in victims if victim and not state.pods.is_ending(victim.uid)]
         ended = await asyncio.gather(*map(self._has_ended, running))
-        return [held.uid for held, is_over in zip(running, ended, strict=True) if is_over]
+        return [victim.uid for victim, is_over in zip(running, ended, strict=True) if is_over]
 
-    async def _has_ended(self, held: Reservation) -> bool:
+    async def _has_ended(self, victim: Reservation) -> bool:
         try:
-            raw = await self._read_pod(held.namespace, held.name)
+            raw = await self._read_pod(victim.namespace, victim.name)
         except ClusterError:
             return False
-        return raw is None or raw["metadata"]["uid"] != held.uid or has_ended(raw)
+        return raw is None or raw["metadata"]["uid"] != victim.uid or has_ended(raw)
 
     async def _list_pods(self) -> None:
         try:

@@ -28,7 +28,7 @@ def compare_rules(
     as_json: bool,
 ) -> None:
     """Place the pods of a trace by each rule and print the results."""
-    trace, machines = _read(pods, nodes)
+    trace, machines = read_trace(pods, nodes)
     capacity_percent = 100 * sum(machine.gpus for machine in machines)
     try:
         stream = arrivals(trace, capacity_percent, inflation_ratio=inflation_ratio, seed=seed)
@@ -63,7 +63,8 @@ def _rule_names(rules: Sequence[str] | None) -> list[RuleName]:
         raise typer.BadParameter(str(error), param_hint="--rule") from None
 
 
-def _read(pods: Path, nodes: Path) -> tuple[list[TracePod], list[Machine]]:
+def read_trace(pods: Path, nodes: Path) -> tuple[list[TracePod], list[Machine]]:
+    """Read a trace's files; a problem is printed and ends the command."""
     try:
         return read_pods(pods), read_machines(nodes)
     except DocumentError as error:

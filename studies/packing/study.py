@@ -1,12 +1,12 @@
 """Filling a cluster with the pods of the openb trace: our placement and the rules of others.
 
-    python -m studies.packing.study [--pods CSV] [--nodes CSV] [--seeds N] [--out FILE]
+    python -m studies.packing.study --data DIR [--seeds N] [--out FILE]
 
 Alibaba's GPU trace of 2023 (hkust-adsl/kubernetes-scheduler-simulator, Apache-2.0) is not in this
 repository: `openb_pod_list_default.csv` and `openb_node_list_gpu_node.csv` are expected in
-``shared/data/traces/openb`` next to it. The pods arrive as they were created; then pods drawn from
-them, by several seeds, until they request 1.3 times the GPUs. The results become the page
-``docs/placement.md``. Except for the times, they depend on the seeds alone.
+``traces/openb`` of the folder with the data of others. The pods arrive as they were created; then
+pods drawn from them, by several seeds, until they request 1.3 times the GPUs. The results become
+the page ``docs/placement.md``. Except for the times, they depend on the seeds alone.
 """
 
 import math
@@ -14,17 +14,19 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.progress import TaskID
 
 from studies.packing.arrivals import arrivals
+from studies.packing.command import read_trace
 from studies.packing.filling import CpuPods, Filled, fill
 from studies.packing.rules import RULES, RuleName
-from studies.packing.trace import Machine, TracePod, read_machines, read_pods
+from studies.packing.trace import Machine, TracePod
 from studies.page import REPOSITORY, markdown_table, plus_minus, progress_bar, write_page
 
-TRACE = REPOSITORY.parent / "shared" / "data" / "traces" / "openb"
+TRACE = Path("traces") / "openb"
 PAGE = REPOSITORY / "docs" / "placement.md"
 INFLATE = 1.3
 SELECTED = (RuleName.FGD, RuleName.FGD_ROUNDED, RuleName.PACK, RuleName.DEFRAG)
@@ -322,13 +324,19 @@ def summary(outcome: PackingOutcome) -> dict[str, float]:
 
 
 def main(
-    pods: Path = TRACE / "openb_pod_list_default.csv",
-    nodes: Path = TRACE / "openb_node_list_gpu_node.csv",
+    data: Annotated[
+        Path,
+        typer.Option(envvar="ESG_DATA", metavar="DIR", help="folder with the data of others"),
+    ],
     seeds: int = 5,
     out: Path = PAGE,
 ) -> dict[str, float]:
     """Run all fillings, write and print the page, and return its figures."""
-    study = Study(read_pods(pods), read_machines(nodes), seeds)
+    folder = data / TRACE
+    pods, machines = read_trace(
+        folder / "openb_pod_list_default.csv", folder / "openb_node_list_gpu_node.csv"
+    )
+    study = Study(pods, machines, seeds)
     outcome = study.run()
     write_page(out, page(study, outcome))
     values = summary(outcome)

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 
+from tests.floods.grpc_clients import BYTES_MAX, GRPC_FLOODS
+
 FLOOD_S = 4.0
-BYTES_MAX = 64 * 2**20  # of one connection
 _PART = b"a" * 2**16
 _HEAD = b"GET / HTTP/1.1\r\nHost: h\r\n"
 _POST = b"POST /n/v2/models/w/infer HTTP/1.1\r\nHost: h\r\n"
@@ -64,9 +65,13 @@ FLOODS: dict[str, tuple[int, Callable[[], Parts]]] = {
 """Connections and the parts that each of them sends, by name."""
 
 
+STAYING = {"silent connections", "messages without end"}
+"""Those whose connections stay until the end of the flood."""
+
+
 def flood(name: str, port: int, tls: ssl.SSLContext | None) -> None:
     """Send one flood, and read no answer."""
-    connections, parts_of = FLOODS[name]
+    connections, parts_of = (FLOODS | GRPC_FLOODS)[name]
     end_s = time.monotonic() + FLOOD_S
     with ExitStack() as stack:
         streams: list[tuple[socket.socket, Parts]] = []
@@ -79,7 +84,7 @@ def flood(name: str, port: int, tls: ssl.SSLContext | None) -> None:
                 streams.append((stack.enter_context(client), parts_of()))
         while streams and time.monotonic() < end_s:
             streams = [stream for stream in streams if _goes_on(*stream)]
-        if name == "silent connections":
+        if name in STAYING:
             time.sleep(max(0.0, end_s - time.monotonic()))
 
 

@@ -3,13 +3,14 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from tests.floods.clients import FLOODS
+from tests.floods.grpc_clients import GRPC_FLOODS
 from tests.fuzz.targets import HttpTarget, Targets
 
 CALLS_MIN = 40  # of filter, by which a flood is judged
@@ -24,7 +25,7 @@ class FloodResult:
 
     Attributes:
         target: the port.
-        flood: its name in `FLOODS`.
+        flood: its name in `FLOODS` or `GRPC_FLOODS`.
         memory_mib: largest growth of a process over its quiet memory.
         process: the process with that growth.
         filter_p99_ms: 99th percentile of the time of filter.
@@ -54,37 +55,40 @@ class FloodResult:
 async def flood_all(
     targets: Targets,
     *,
-    names: Iterable[str] = FLOODS,
+    names: Collection[str] = (*FLOODS, *GRPC_FLOODS),
     on_result: Callable[[FloodResult], None] = lambda _: None,
 ) -> list[FloodResult]:
-    """Send every flood to every port."""
+    """Send the named floods to every port that speaks their protocol."""
     extender = targets.http[0]
     quiet_ms = await _filter_times_ms(extender, lambda count: count < QUIET_CALLS)
     limit_ms = FILTER_RATIO_MAX * _p99_ms(quiet_ms) + FILTER_ADDED_MS
     results = []
-    for target in targets.http:
-        for name in names:
+    ports = [(target.name, target.port.port, target.port.tls, FLOODS) for target in targets.http]
+    ports.append(("gateway's gRPC", targets.grpc.port, None, GRPC_FLOODS))
+    for port_name, port, tls, floods in ports:
+        for name in [name for name in floods if name in names]:
             before_mib = targets.resident_mib()
-            async with _flooding(target, name) as runs, targets.peak_mib() as peak_mib:
+            async with (
+                _flooding(name, port, tls=tls is not None) as runs,
+                targets.peak_mib() as peak_mib,
+            ):
                 times_ms = await _filter_times_ms(
                     extender, lambda count, runs=runs: count < CALLS_MIN or runs()
                 )
             growth_mib, process = max(
                 (mib - before_mib[process], process) for process, mib in peak_mib.items()
             )
-            result = FloodResult(
-                target.name, name, growth_mib, process, _p99_ms(times_ms), limit_ms
-            )
+            result = FloodResult(port_name, name, growth_mib, process, _p99_ms(times_ms), limit_ms)
             on_result(result)
             results.append(result)
     return results
 
 
 @asynccontextmanager
-async def _flooding(target: HttpTarget, name: str) -> AsyncIterator[Callable[[], bool]]:
+async def _flooding(name: str, port: int, *, tls: bool) -> AsyncIterator[Callable[[], bool]]:
     """Send the flood; the value tells if it still runs."""
-    tls = [] if target.port.tls is None else ["tls"]
-    command = (sys.executable, "-m", "tests.floods.clients", name, str(target.port.port), *tls)
+    options = ["tls"] if tls else []
+    command = (sys.executable, "-m", "tests.floods.clients", name, str(port), *options)
     client = await asyncio.create_subprocess_exec(*command)
     try:
         yield lambda: client.returncode is None

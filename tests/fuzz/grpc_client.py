@@ -17,6 +17,7 @@ class GrpcPort:
     """One port of gRPC, on one channel."""
 
     def __init__(self, port: int, request: bytes) -> None:
+        self.port = port
         self._channel = aio.insecure_channel(f"127.0.0.1:{port}")
         self._request = request
 

@@ -32,7 +32,7 @@ class NodeUsers:
     """The node's state that decides whether its GPUs may be taken.
 
     Attributes:
-        node: Node object; None: not known.
+        node: node object; None: not known.
         granted: pods with a share, by UID.
         whole_gpu_pods: names of live pods that request whole GPUs.
     """

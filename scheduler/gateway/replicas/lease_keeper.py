@@ -30,7 +30,7 @@ class LeaseKeeper:
     """Carries out the decisions of `Ownership`; it is the handler of the Leases' watch.
 
     Args:
-        client: Leases of this replica's namespace.
+        client: leases of this replica's namespace.
         ownership: decides which Leases are written, and when.
         host: serves the shards.
         on_owner: callback that gets a shard whose owner may have changed.

@@ -19,7 +19,7 @@ class Ownership:
 
     Attributes:
         member: name of this replica.
-        leases: Lease of each shard.
+        leases: lease of each shard.
         is_leaving: true if this replica passes all of its shards on.
     """
 

@@ -32,7 +32,7 @@ class ReplicaLeases:
     """The shards that this replica owns, and the other replicas.
 
     Attributes:
-        ownership: Leases of all shards, as this replica sees them.
+        ownership: leases of all shards, as this replica sees them.
         fence: opens clients of pods that send nothing without the ownership of their shard.
         members: receiver of the replicas' pods.
 

@@ -19,7 +19,7 @@ class StartFailures:
     """Last failure of each function.
 
     Args:
-        record_event: Records an Event; returns at once.
+        record_event: records an Event; returns at once.
     """
 
     def __init__(self, record_event: RecordEvent) -> None:
@@ -32,11 +32,11 @@ class StartFailures:
         """Report that a pod did not start, or failed soon after it.
 
         Args:
-            server: Server of the pod's function.
-            pod: Name of the pod.
-            share: Share of the pod.
-            why: Cause of the failure.
-            pause_ms: Time until the next pod with this share may start.
+            server: server of the pod's function.
+            pod: name of the pod.
+            share: share of the pod.
+            why: cause of the failure.
+            pause_ms: time until the next pod with this share may start.
         """
         pause_s = pause_ms / 1000
         message = (
