@@ -89,7 +89,7 @@ def test_the_service_keeps_its_plan(known: Catalogue, slack_factor: float) -> No
 def test_later_stages_have_the_margin_that_the_plan_keeps(
     after: Sequence[Sequence[int]], slack_factor: float
 ) -> None:
-    """Where the whole margin does not fit, the completion is in time with the part that does."""
+    """A completion without time for the whole margin is in time with the part that fits."""
     planner = Planner(noisy_catalogue(after, 40))
     slack_ms = slack_factor * planner.fastest_ms("default", "w")
     request = PlanRequest(
