@@ -13,10 +13,16 @@ from scheduler.model.document_reader import Problem, stage_limit_problems
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.function_server import FunctionServer
+from scheduler.model.names import API_VERSION
 from scheduler.search.attainment import attainment
 from scheduler.search.planner import Planner, PlanningError
 from scheduler.search.tables import max_p95_ratio
 from scheduler.settings import Settings
+
+_NO_DOCUMENT = (
+    f"have no document of {API_VERSION}; name those with a Workflow, FunctionProfile or "
+    "FunctionServer"
+)
 
 
 def check_documents(paths: list[Path], nodes: Path | None = None) -> None:
@@ -40,6 +46,8 @@ def check_documents(paths: list[Path], nodes: Path | None = None) -> None:
         *_cross_reference_problems(documents, settings, fleet),
         *_server_problems(documents),
     ]
+    if not (problems or documents.documents):
+        problems.append(Problem(", ".join(map(str, paths)), "the files", "", _NO_DOCUMENT))
     errors = [problem for problem in problems if not problem.warning]
     for problem in problems:
         typer.echo(f"{'warning' if problem.warning else 'error'}: {problem}", err=True)
@@ -88,12 +96,24 @@ def _cross_reference_problems(
         if not attained.meets_objective:
             field = "spec.slo.latencyMs"
             problems.append(Problem(source, document, field, str(attained), warning=True))
-    return [*missing, *problems, *_unmeasured(documents)]
+    invalid = _invalid_profiles(documents)
+    return [*missing_profiles(catalogue, sources, invalid), *problems, *_unmeasured(documents)]
+
+
+def _invalid_profiles(documents: DocumentSet) -> set[str]:
+    """Return the names of profiles with a fault, whose users need no fault of their own."""
+    kind = "FunctionProfile "
+    return {
+        problem.document.removeprefix(kind)
+        for problem in documents.problems
+        if problem.document.startswith(kind)
+    }
 
 
 def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
     """Find FunctionServers without a profile, and functions with several in one namespace."""
-    profiles = {d.metadata.name for _, d in documents.documents if isinstance(d, FunctionProfile)}
+    profiles = _invalid_profiles(documents)
+    profiles |= {d.metadata.name for _, d in documents.documents if isinstance(d, FunctionProfile)}
     first: dict[tuple[str, str], str] = {}
     for source, document in documents.documents:
         if not isinstance(document, FunctionServer):
