@@ -156,8 +156,8 @@ async def test_questions_come_in_parts_of_any_size(size):
         assert [item.original_request.file_containing_symbol for item in answers] == names
 
 
+async def test_a_client_that_takes_no_answer_gets_no_further_one():
     """The gateway stores one answer of a call at most."""
-    """What the gateway holds for a call is one answer."""
     async with chain() as gateway, http2_client(gateway.address, window_bytes=10) as client:
         number = client.call(path=PATH)
         client.takes_answers = False
