@@ -4,28 +4,24 @@ from typing import Any
 
 import yaml
 
-from scheduler.model.message_text import quoted
-
 try:  # the C parser is ten times faster; PyYAML may have been built without it
     from yaml import CSafeLoader as _Loader
 except ImportError:  # pragma: no cover
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 
-class _UniqueKeyLoader(_Loader):
-    """A loader that refuses a key that stands twice: YAML does, and PyYAML takes the last one."""
+class _UniqueKeys(_Loader):
+    """A loader that refuses a key that a mapping has twice, as the API server does."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - of PyYAML
-        lines: dict[tuple[str, str], int] = {}
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        seen = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                identity, line = (key.tag, key.value), key.start_mark.line + 1
-                if identity in lines:
-                    raise yaml.YAMLError(
-                        f"the key {quoted(key.value)} stands in line {lines[identity]} and in line "
-                        f"{line}; keep one of them"
-                    )
-                lines[identity] = line
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (key.tag, key.value) in seen:
+                problem = f"key {key.value!r} occurs twice in a mapping; keep one"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
 
 
@@ -40,7 +36,7 @@ def parse_yaml(text: str) -> list[Any]:
         YamlError: the text is not YAML, or a value does not match its tag.
     """
     try:
-        return list(yaml.load_all(text, Loader=_UniqueKeyLoader))
+        return list(yaml.load_all(text, Loader=_UniqueKeys))
     except yaml.YAMLError as error:
         raise YamlError(_one_line(error)) from None
     except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:

@@ -321,7 +321,7 @@ UNREADABLE = {
     "an invalid boolean": ("a: !!bool many", "is not YAML: a value does not match its type"),
     "an invalid time": ("a: !!timestamp many", "is not YAML: a value does not match its type"),
     "a list for a key": ("[a]: b", "is not YAML: while constructing a mapping"),
-    "a key twice": ("kind: Workflow\na: {b: 1,\n  b: 2}\n", "is not YAML: the key 'b' stands in line 2 and in line 3; keep one of them"),
+    "a key twice": ("kind: Workflow\na: {b: 1,\n  b: 2}\n", "is not YAML: key 'b' occurs twice in a mapping; keep one in \"<unicode string>\", line 3"),
     "an alias of nothing": ("a: *b", "is not YAML: "),
 }  # fmt: skip
 
@@ -352,8 +352,8 @@ def test_a_file_without_documents(tmp_path, content):
     status, output = check(tmp_path, content)
     assert status == 1
     assert output == (
-        f"error: {tmp_path}: the files: have no document of esg-scheduler.io/v1alpha1; name those "
-        "with a Workflow, FunctionProfile or FunctionServer\n"
+        f"error: {tmp_path}: the file: no document of esg-scheduler.io; name files or folders "
+        "that have some\n"
         "no document: 1 error, 0 warnings\n"
     )
 
@@ -378,3 +378,15 @@ def test_a_folder_in_a_folder(tmp_path):
     (tmp_path / "notes.txt").write_text("a: [", encoding="utf-8")
     check(tmp_path / "deep" / "deeper", [PROFILE], "profile.json")
     assert check(tmp_path, [WORKFLOW])[0] == 0
+
+
+def test_a_document_with_a_status_is_valid(tmp_path):
+    """The output of `kubectl get -o yaml` can be checked: a status is written by programs."""
+    condition = {"type": "Ready", "status": "True", "reason": "Served", "message": ""}
+    documents = [
+        {**document, "status": {"conditions": [condition], "replicas": 2}}
+        for document in (WORKFLOW, PROFILE, SERVER)
+    ]
+    file = tmp_path / "documents.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    assert esg("check", str(file)).exit_code == 0

@@ -217,8 +217,7 @@ class Scenario(BaseModel):
     pool: bool = Field(
         default=False,
         description="`warm`: pods run in slices of GPUs, which the pool sets aside and pays. A pod "
-        "holds its memory alone, and takes its vCPUs and its share from the slice for each run. "
-        "Needs fixed shares",
+        "holds its memory alone, and takes its vCPUs and its share from the slice for each run",
     )
     pool_gpus: CountOrNone = Field(
         default=0, description="`pool`: GPUs that the pool sets aside at any load"

@@ -227,7 +227,7 @@ class SimulatedCluster:
 
     def _release(self, container: Container, now_ms: float) -> None:
         self.ledger.release(container.uid)
-        if not self._fixed:
+        if not (self._fixed or container.pooled):
             self._hold(container.grant, now_ms, -1)
 
     def _reserve(self, container: Container, grant: ContainerGrant, now_ms: float) -> None:
@@ -247,7 +247,7 @@ class SimulatedCluster:
                 function=container.function.name,
             )
         self.ledger.assume(reservation)
-        if not self._fixed:
+        if not (self._fixed or container.pooled):
             self._hold(grant, now_ms, 1)
 
     def _hold(self, grant: ContainerGrant, now_ms: float, sign: int) -> None:
