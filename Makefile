@@ -282,11 +282,12 @@ oracles: setup ## hold the schedulers of training clusters to published figures 
 	@$(BIN)/python -m studies.oracles --data $(data) --write docs/jobs.md
 
 .PHONY: documents
-documents: setup ## generate files from the code: CRDs, samples, docs/reference, the chart's schema
+documents: setup ## generate files from the code: CRDs, samples, docs/reference, the chart's schema, gRPC's descriptors
 	@$(BIN)/esg crds > deploy/crds/esg-scheduler.io.yaml
 	@$(BIN)/esg samples --out deploy/samples
 	@$(BIN)/esg reference --out docs/reference
 	@$(BIN)/python -m helm.documents
+	@$(BIN)/python -m tools.descriptors
 
 # The release builds the image of arm64 by emulation; a requirement without a wheel would need a compiler there.
 .PHONY: image-wheels

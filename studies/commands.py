@@ -172,6 +172,9 @@ def paper(
     nodes: Annotated[
         int, typer.Option(min=1, help="with --data: nodes of one GPU; the load scales with them")
     ] = 4,
+    pooled: Annotated[
+        bool, typer.Option("--pooled", help="the pods of warm share a pool's slices of GPUs")
+    ] = False,
 ) -> None:
     """Repeat the ESG paper's evaluation with all policies and write the document."""
     from studies.paper.command import evaluate
@@ -185,6 +188,7 @@ def paper(
             seeds=seeds,
             settings=_settings(setting),
             ablation=ablation,
+            pooled=pooled,
         ),
         policies=policy,
         target_ratios=[percent / 100 for percent in target_percent or (95.0, 99.0)],

@@ -322,19 +322,14 @@ class Dispatcher:
         if request.only is not None or not request.unfinished:
             self._close(request)
             state = self.workflows[request.workflow]
-            state.record_end(request, is_hit=now_ms <= request.deadline_ms)
+            state.record(request, is_hit=now_ms <= request.deadline_ms)
             self._actions.end(request, job, now_ms)
             return []
         return self._enter(self.workflows[request.workflow], request, ready, job, node, now_ms)
 
     def _begin(self, run: Run) -> None:
-        pod, now_ms = run.pod, run.begin_ms
-        for job in run.jobs:
-            start_ms = min(max(pod.ready_ms - job.since_ms, 0.0), now_ms - job.since_ms)
-            start_ms = start_ms if not pod.served else 0.0
-            job.start_ms += start_ms
-            job.queue_ms += run.execute_ms - job.since_ms - start_ms
-            job.request.ends_ms[run.stage] = run.end_ms
+        pod = run.pod
+        run.count_waits()
         pod.runs.append(run)
         pod.served += 1
         self.functions[pod.function].pool.sort_in(pod)
@@ -350,12 +345,14 @@ class Dispatcher:
         function = self.functions[pod.function]
         if pod.name in function.pool.pods:
             function.pool.sort_in(pod)
-        return {function: None} | self._passes.give_tokens_back(pod)
+        return {function: None} | self._passes.give_tokens_back(pod, now_ms)
 
     def _fail(
         self, run: Run, now_ms: float, *, retryable: bool, alone: bool = False
     ) -> dict[FunctionState, None]:
         """End a run without an answer; return the functions whose rows may run instead."""
+        if not alone:  # a server that refuses a batch has ended it; else it may go on there
+            self._passes.keep_tokens(run)
         freed = self._leave_pod(run, now_ms)
         for job in reversed(run.jobs):
             if job.request.ended:
@@ -373,7 +370,7 @@ class Dispatcher:
 
     def _drop(self, job: Job, reason: str, now_ms: float) -> None:
         self._close(job.request)
-        self.workflows[job.request.workflow].record_end(job.request, is_hit=False)
+        self.workflows[job.request.workflow].record(job.request, is_hit=False)
         self._actions.drop(job.request, job, reason, now_ms)
 
     def _close(self, request: Request) -> None:

@@ -73,16 +73,19 @@ class Passes:
             known.take(pod.name, pod.share.gpu_percent, pod.share.cpu, run.end_ms)
             self._reopen(self._slices.members(known.key))
 
-    def give_tokens_back(self, pod: Pod) -> dict[FunctionState, None]:
+    def keep_tokens(self, run: Run) -> None:
+        """Keep the tokens of a run that fails until its predicted end."""
+        if run.pod.slice is not None:
+            self._slices.keep(run.pod, run.end_ms)
+            self._reschedule()
+
+    def give_tokens_back(self, pod: Pod, now_ms: float) -> dict[FunctionState, None]:
         """Give back the tokens of a pod without a run; return functions that may use them."""
-        if (known := pod.slice) is None or pod.runs:
-            return {}
-        known.give_back(pod.name)
-        return self._reopen(self._slices.members(known.key))
+        return self._reopen(self._slices.give_back(pod, now_ms))
 
     def wake(self, now_ms: float) -> None:
         """Look at the functions whose time has come."""
-        functions = self._reopen(self._slices.open_due(now_ms))
+        functions = self._reopen(self._slices.change(now_ms))
         functions |= {f: None for f in self._functions.values() if f.wake_ms <= now_ms}
         self.look(functions, now_ms)
         self._reschedule()
@@ -101,7 +104,7 @@ class Passes:
     def _reschedule(self) -> None:
         """Update `wake_at_ms`."""
         wakes_ms = (function.wake_ms for function in self._functions.values())
-        self.wake_at_ms = min(self._slices.opens_at_ms, *wakes_ms, inf)
+        self.wake_at_ms = min(self._slices.changes_at_ms, *wakes_ms, inf)
 
     def _wake_at(self, function: FunctionState, wake_ms: float) -> None:
         before_ms, function.wake_ms = function.wake_ms, wake_ms

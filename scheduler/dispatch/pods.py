@@ -165,3 +165,13 @@ class Run:
         self.execute_ms = execute_ms
         self.end_ms = execute_ms + latency_ms
         self.ended = False
+
+    def count_waits(self) -> None:
+        """Add the waits of its jobs, for the start of the pod and in the queue, to their phases."""
+        pod, now_ms = self.pod, self.begin_ms
+        for job in self.jobs:
+            start_ms = min(max(pod.ready_ms - job.since_ms, 0.0), now_ms - job.since_ms)
+            start_ms = start_ms if not pod.served else 0.0
+            job.start_ms += start_ms
+            job.queue_ms += self.execute_ms - job.since_ms - start_ms
+            job.request.ends_ms[self.stage] = self.end_ms

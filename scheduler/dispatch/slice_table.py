@@ -14,13 +14,15 @@ class SliceTable:
     runs on a GPU counts in the next slice there.
 
     Attributes:
-        opens_at_ms: when the next slice opens; inf: none is to open.
+        changes_at_ms: when the next slice opens, or gets tokens back from a run that failed; inf:
+            nothing is due.
     """
 
     def __init__(self) -> None:
         self._slices: dict[SliceKey, Slice] = {}
         self._members: dict[SliceKey, dict[Pod, None]] = {}
-        self.opens_at_ms = inf
+        self._kept_ms: dict[Pod, float] = {}  # until when, of a pod whose run failed
+        self.changes_at_ms = inf
 
     def all(self) -> list[Slice]:
         """Return the slices that the pools hold."""
@@ -57,7 +59,7 @@ class SliceTable:
         members = self.close(key)
         if (known := self._slices.get(key)) is not None:
             known.percent = known.cpus = 0
-            self._forget(known)
+            self._forget(key)
         return members
 
     def join(self, pod: Pod) -> None:
@@ -71,29 +73,52 @@ class SliceTable:
         self._members.setdefault(key, {})[pod] = None
 
     def leave(self, pod: Pod) -> None:
-        """Remove a pod; its tokens are given back when its runs end."""
+        """Remove a pod; the tokens of its runs are given back at their predicted ends."""
         if pod.slice is not None:
-            self._members[pod.slice.key].pop(pod, None)
-            self._forget(pod.slice)
+            key = pod.slice.key
+            self._members[key].pop(pod, None)
+            self._forget(key)
 
-    def open_due(self, now_ms: float) -> list[Pod]:
-        """Open the slices whose time has come; return their pods."""
-        pods: list[Pod] = []
-        if self.opens_at_ms <= now_ms:
-            for key, known in self._slices.items():
-                if not known.is_open and known.open_from_ms <= now_ms:
-                    known.is_open = True
-                    pods += self._members[key]
+    def keep(self, pod: Pod, end_ms: float) -> None:
+        """Keep a pod's tokens at least so long: nobody knows what its process does."""
+        self._kept_ms[pod] = max(self._kept_ms.get(pod, -inf), end_ms)
+        self._schedule()
+
+    def give_back(self, pod: Pod, now_ms: float) -> Iterable[Pod]:
+        """Give back the tokens of a pod without a run; return the pods that may use them."""
+        if pod.slice is None or pod.runs or self._kept_ms.get(pod, -inf) > now_ms:
+            return ()
+        known = self._slices.get(pod.slice.key)  # its own may be replaced, once the pod was removed
+        if known is None:
+            return ()
+        known.give_back(pod.name)
+        if self._kept_ms.pop(pod, None) is not None:
             self._schedule()
+        return self.members(known.key)
+
+    def change(self, now_ms: float) -> list[Pod]:
+        """Open the slices, and give back the tokens, whose time has come; return their pods."""
+        pods: list[Pod] = []
+        if self.changes_at_ms > now_ms:
+            return pods
+        for key, known in self._slices.items():
+            if not known.is_open and known.open_from_ms <= now_ms:
+                known.is_open = True
+                pods += self._members[key]
+        for pod in [pod for pod, kept_ms in self._kept_ms.items() if kept_ms <= now_ms]:
+            del self._kept_ms[pod]
+            pods += self.give_back(pod, now_ms)
+            if pod.slice is not None:
+                self._forget(pod.slice.key)
+        self._schedule()
         return pods
 
-    def _forget(self, known: Slice) -> None:
+    def _forget(self, key: SliceKey) -> None:
         """Forget a slice without percent, pods and runs."""
-        key = known.key
-        if not known.percent and not self._members.get(key) and known.is_idle:
-            del self._slices[key]
-            self._members.pop(key, None)
+        known = self._slices.get(key)
+        if known is not None and known.is_idle and not (known.percent or self._members[key]):
+            del self._slices[key], self._members[key]
 
     def _schedule(self) -> None:
         closed = (known.open_from_ms for known in self._slices.values() if not known.is_open)
-        self.opens_at_ms = min(closed, default=inf)
+        self.changes_at_ms = min(*closed, *self._kept_ms.values(), inf, inf)

@@ -19,7 +19,6 @@ class ModelServerError(Exception):
         retryable: true if another model server may answer: the connection to this one was refused,
             reset or closed before the last byte of its answer. It may have run the batch.
         is_unreachable: true if there was no connection to the server.
-        answer: text of the server's own error, without its address; empty if it sent none.
     """
 
     def __init__(
@@ -29,18 +28,24 @@ class ModelServerError(Exception):
         *,
         retryable: bool = False,
         is_unreachable: bool = False,
-        answer: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retryable = retryable
         self.is_unreachable = is_unreachable
-        self.answer = answer
 
     @property
     def is_refusal(self) -> bool:
         """True if the server says that the request is invalid."""
         return self.status in _CLIENT_ERRORS and self.status not in _SETUP_ERRORS
+
+
+class NotOwnerError(ModelServerError):
+    """A batch that was not sent, because another replica may serve its pod."""
+
+    def __init__(self) -> None:
+        message = "another replica serves this namespace now; send it again"
+        super().__init__(503, message, retryable=True)
 
 
 class ModelServer(Protocol):

@@ -128,7 +128,9 @@ class PreparedWorkflow:
         prepared = self._prepared(fleet)
         remaining = prepared.remaining
         too_large = sum(1 << w for w, tables in enumerate(prepared.tables) if not tables)
-        remaining.others(v, UnfinishedStages.of(self._dag, v), inf)
+        whole = remaining.others(v, UnfinishedStages.of(self._dag, v), inf)
+        if (self._dag.related(v) | 1 << v).bit_count() == len(self._names):  # no siblings
+            return lambda _progress, _limit_ms: whole
 
         def other_stages(progress: InstanceProgress, limit_ms: float) -> OtherStages:
             unfinished = self._unfinished(v, progress)

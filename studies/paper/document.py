@@ -62,6 +62,7 @@ def _how(evaluation: Evaluation) -> str:
     if tuple(size.settings) != PAPER_SETTINGS:
         options = repeated("--setting", size.settings)
     options += " --ablation" if size.ablation else ""
+    options += " --pooled" if size.pooled else ""
     if len(evaluation.policies) < len(container_policy_names()):
         options += repeated("--policy", evaluation.policies[1:])
     command = f"esg paper --minutes {size.minutes:g} --seeds {size.seeds}{options}"
@@ -70,10 +71,10 @@ def _how(evaluation: Evaluation) -> str:
         f"minutes of arrivals a run, {size.seeds_text}, {scenario.nodes} nodes of "
         f"{scenario.gpus_per_node} GPU and {scenario.cpus} vCPU, run times with "
         f"{100 * scenario.noise_ratio:g} % of noise, {scenario.margin_text}. A container has the "
-        "share that it started with, and idle shares are paid. All policies begin with warm "
-        "containers of their own choice; the warm-up (MSER-5) is left out of every number but "
-        "those over time. ± is half of a 95 % confidence interval over the seeds (Student's t). "
-        "Profiles are **generated**, not measured.\n"
+        f"share that it started with, and idle shares are paid.{size.pooled_text} All policies "
+        "begin with warm containers of their own choice; the warm-up (MSER-5) is left out of every "
+        "number but those over time. ± is half of a 95 % confidence interval over the seeds "
+        "(Student's t). Profiles are **generated**, not measured.\n"
     )
 
 

@@ -1,6 +1,6 @@
 """Cost at equal hit rates under all nine settings: the shipped policy and the cheapest baseline.
 
-    python -m studies.paper.equal_costs [--minutes M] [--seeds N] [--jobs J] [--continue]
+    python -m studies.paper.equal_costs [--minutes M] [--seeds N] [--jobs J] [--continue] [--pooled]
 
 The tables are printed and written to their part of ``docs/paper.md``. They depend on the simulated
 minutes and the number of seeds alone. INFless and FaST-GShare get the cheapest headroom that
@@ -35,10 +35,11 @@ def equal_costs(findings: Findings, size: EvaluationSize) -> dict[str, str]:
 def _how(size: EvaluationSize) -> str:
     scenario = Scenario()
     command = f"python -m studies.paper.equal_costs --minutes {size.minutes:g} --seeds {size.seeds}"
+    command += " --pooled" if size.pooled else ""
     return (
         f"{made_by(command)}: {size.minutes:g} simulated minutes of arrivals a run, "
-        f"{size.seeds_text}, {scenario.nodes} nodes. Means over the seeds; where no headroom "
-        "reaches the target, the run with most hits stands in brackets.\n"
+        f"{size.seeds_text}, {scenario.nodes} nodes.{size.pooled_text} Means over the "
+        "seeds; where no headroom reaches the target, the run with most hits stands in brackets.\n"
     )
 
 
@@ -88,9 +89,10 @@ def main(  # noqa: PLR0913 - options of a command
     document: Path = REPOSITORY / "docs" / "paper.md",
     cache: Path = Path("build/equal-costs"),
     resume: Annotated[bool, typer.Option("--continue")] = False,
+    pooled: Annotated[bool, typer.Option("--pooled")] = False,
 ) -> None:
     """Run all searches, print the tables and write them to the document."""
-    size = EvaluationSize(minutes=minutes, seeds=seeds, settings=tuple(SETTINGS))
+    size = EvaluationSize(minutes=minutes, seeds=seeds, settings=tuple(SETTINGS), pooled=pooled)
     documents = documents_of(None)
     store = ResultCache(cache, documents)
     if not resume:

@@ -194,7 +194,7 @@ Of a path of so many equal stages, the current one included, as a ratio of their
 
 def main(
     workflows: int = 12,
-    requests: int = 20_000,
+    requests: int = 4_000,
     seed: int = 0,
     jobs: int | None = None,
     out: Path = PAGE,

@@ -1,8 +1,9 @@
-"""Pods that hold their share while idle, under the paper's nine settings.
+"""Pods that hold their share while idle, and pods of a pool, under the paper's nine settings.
 
     python -m studies.plans.warm [--requests R] [--seeds N] [--jobs J] [--out FILE]
 
-The result is written to ``docs/warm.md`` and printed. It depends on the numbers of requests and
+Pods of a pool hold memory alone and take their share from a slice for each run. The result is
+written to ``docs/warm.md`` and printed. It depends on the numbers of requests and
 seeds alone.
 """
 
@@ -28,7 +29,10 @@ from workbench.simulation.scenario_catalogue import shaped
 from workbench.simulation.workloads.paper import GAPS_MS, SETTINGS, Paper
 
 PAGE = REPOSITORY / "docs" / "warm.md"
-SHARES: Mapping[str, Mapping[str, Any]] = {"reserved": {}}  # changes of the scenario
+SHARES: Mapping[str, Mapping[str, Any]] = {  # changes of the scenario
+    "reserved": {},
+    "pooled": {"pool": True},
+}
 NODES, NODES_MAX = 16, 24
 TARGETS_PERCENT = (95, 99)
 
@@ -195,8 +199,10 @@ def page(results: Results, requests: int, seeds: int) -> str:
 
 MPS fixes the share of a process when it starts. Policy `warm` runs the gateway's own dispatcher and
 scaler in the simulator under this rule. A *reserved* pod holds its share while it is idle, and its
-user pays for it ([ADR 22](adr/0022-pods-that-hold-their-share.md)); the number of pods follows from
-the objective ([ADR 41](adr/0041-pods-by-the-objective.md)).
+user pays for it ([ADR 22](adr/0022-pods-that-hold-their-share.md)). A *pooled* one holds memory
+alone while it is idle. The pool sets slices of GPUs aside and pays for them; a batch begins when
+its slice has the percent and the vCPUs free (`pool: true`). The number of pods, and the size of a
+pool, follow from the objective.
 
 The nine settings of the ESG paper, {requests:,} requests, {seeds} seed{"s" * (seeds > 1)}, nodes of
 one GPU and 16 vCPU, 5 % of noise, an objective of 99 %. Profiles are generated, not measured. The

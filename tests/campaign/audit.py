@@ -1,5 +1,6 @@
 """The sums of all grants on each GPU: of the server's own objects, and of running containers."""
 
+import json
 from collections import defaultdict
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ _PREFIX = "esg-scheduler.io"
 
 
 class Share(NamedTuple):
-    """Grant of one bound pod."""
+    """Grant of one bound pod: a member of a pool has no percent, a holder no memory."""
 
     uid: str
     name: str
@@ -77,11 +78,14 @@ class GpuAudit(GpuShares):
 
     Attributes:
         bound: UIDs of all pods that were ever bound.
+        holders: UIDs of those that held a slice.
     """
 
     def __init__(self, memory_mib: int) -> None:
         super().__init__(memory_mib)
         self.bound: set[str] = set()
+        self.holders: set[str] = set()
+        self._slice_percent: dict[tuple[str, str], int] = {}  # the largest ever, by node and GPU
 
     def observe(self, path: str, change: ObjectChange) -> None:
         """Take in a change of the server."""
@@ -89,8 +93,29 @@ class GpuAudit(GpuShares):
             return
         share = None if change.after is None else share_of(change.after)
         if share is not None:
+            self._observe_slice(share, pool_of(change.after))
             self.bound.add(share.uid)
         self.set((change.before or change.after)["metadata"]["uid"], share)
+
+    def _observe_slice(self, share: Share, pool: tuple[str, int]) -> None:
+        """Report a member that is bound where no slice ever had its percent."""
+        role, percent = pool
+        slice_percent = self._slice_percent.get((share.node, share.gpu), 0)
+        if role == "holder":
+            self.holders.add(share.uid)
+            self._slice_percent[share.node, share.gpu] = max(slice_percent, share.percent)
+        elif role == "member" and share.uid not in self.bound and percent > slice_percent:
+            self.violations.append(
+                f"member {share.name} ({percent} %) is on GPU {share.gpu} of {share.node}, where "
+                f"no slice had more than {slice_percent} %"
+            )
+
+
+def pool_of(pod: dict[str, Any]) -> tuple[str, int]:
+    """Return the role in a pool that a bound pod was granted, and the percent of its grant."""
+    annotations = pod["metadata"]["annotations"]
+    plan = json.loads(annotations.get(f"{_PREFIX}/plan") or "{}")
+    return plan.get("pool", ""), int(annotations[f"{_PREFIX}/gpu-percent"])
 
 
 def share_of(pod: dict[str, Any]) -> Share | None:
@@ -101,12 +126,13 @@ def share_of(pod: dict[str, Any]) -> Share | None:
     if not node or not gpu or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return None
     metadata = pod["metadata"]
-    memory = annotations[f"{_PREFIX}/gpu-memory"]
+    memory = annotations.get(f"{_PREFIX}/gpu-memory", "0=0M")
+    role, percent = pool_of(pod)
     return Share(
         metadata["uid"],
         metadata["name"],
         node,
         gpu,
-        int(annotations[f"{_PREFIX}/gpu-percent"]),
+        0 if role == "member" else percent,
         int(memory.removeprefix("0=").removesuffix("M")),
     )

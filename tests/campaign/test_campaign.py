@@ -6,7 +6,9 @@ from tests.campaign.incidents import Incident, draw_incidents
 from tests.campaign.mutations import MUTATIONS
 from tests.campaign.run import run_incidents, run_seed
 from tests.campaign.shrinking import shrink
+from tests.testbed import REPOSITORY
 
+DOCUMENT = REPOSITORY / "docs" / "testing.md"
 SLICE = 60  # seeds; `make campaign` takes any number
 # With one active replica, a preemptor's first attempt after its victims was refused by a cache that
 # had not seen their end; 1093, 1263 and 30147 lost pods while ADR 34 was made.
@@ -52,6 +54,12 @@ def test_a_removed_check_is_found(check, monkeypatch):
     assert not mutation.run().failed
     mutation.remove(monkeypatch)
     assert any(mutation.run().kinds)
+
+
+def test_the_table_of_removed_checks_is_theirs():
+    """docs/testing.md lists each check, in order, with its run."""
+    rows = [mutation.row(check) for check, mutation in MUTATIONS.items()]
+    assert "|---|---|---|\n" + "\n".join(rows) + "\n\n" in DOCUMENT.read_text(encoding="utf-8")
 
 
 def test_shrinking_leaves_what_suffices():

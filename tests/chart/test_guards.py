@@ -18,7 +18,8 @@ from tests.chart.installation import (
 from tests.chart.rendering import CHART, Json
 from tests.testbed.api import Api, wait_until
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_built")]
 TAINT = {"key": "example.org/mine", "effect": "NoExecute"}

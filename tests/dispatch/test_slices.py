@@ -58,28 +58,54 @@ def test_batches_wait_for_percent_and_vcpus_of_the_slice(percent, cpus):
     assert [run.begin_ms for run in owner.runs] == [0.0, 0.0, 100.0]
 
 
-@pytest.mark.parametrize("ends", ["ended", "failed", "removed", "removed, then failed"])
-def test_tokens_come_back_exactly_once(ends):
-    """However a run ends, and however often its end is reported."""
-    owner = owner_of()
-    known = slice_of()
+def running(pods=2):
+    """Return an owner with pods that run, their slice, and the first run."""
+    owner, known = owner_of(), slice_of()
     owner.dispatcher.set_slice(known, 0.0)
-    pods = members(owner, 2)
-    owner.arrive()
-    owner.arrive()
-    assert known.used_percent == 100
-    (run, _) = owner.runs
-    if "removed" in ends:
-        owner.dispatcher.cancel(run.jobs[0].request, 5.0)
-        owner.dispatcher.remove_pod(run.pod, 10.0)
-    if "failed" in ends:
-        owner.dispatcher.cancel(run.jobs[0].request, 11.0)
-        owner.dispatcher.run_failed(run, 12.0, retryable=True)
-    if ends == "ended":
-        owner.dispatcher.run_ended(run, 100.0)
-        owner.dispatcher.run_ended(run, 101.0)
+    members(owner, pods)
+    for _ in range(pods):
+        owner.arrive()
+    assert (known.used_percent, known.used_cpus) == (50 * pods, pods)
+    return owner, known, owner.runs[0]
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_tokens_come_back_exactly_once(is_refused):
+    """At the end of a run, or when its server refuses it, however often that is reported."""
+    owner, known, run = running()
+    if is_refused:
+        owner.dispatcher.cancel(run.jobs[0].request, 10.0)
+        owner.dispatcher.run_failed(run, 12.0, retryable=True, alone=True)
+    owner.dispatcher.run_ended(run, 100.0)
+    owner.dispatcher.run_ended(run, 101.0)
+    owner.dispatcher.wake(500.0)
     assert (known.used_percent, known.used_cpus) == (50, 1)
-    assert len(pods) == 2
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_tokens_of_a_run_without_an_answer_come_back_at_its_predicted_end(is_removed):
+    """Its process may go on, even if its pod was deleted; others wait until then."""
+    owner, known, run = running()
+    owner.dispatcher.cancel(run.jobs[0].request, 5.0)
+    if is_removed:
+        owner.dispatcher.remove_pod(run.pod, 10.0)
+    owner.dispatcher.run_failed(run, 12.0, retryable=True)
+    owner.pod("other", "f1", pooled=True, gpu="g")
+    assert (known.used_percent, owner.dispatcher.wake_at_ms) == (100, 100.0)
+    owner.dispatcher.wake(100.0)
+    assert (known.used_percent, known.used_cpus) == (50, 1)
+    owner.dispatcher.wake(200.0)
+    assert known.used_percent == 50
+
+
+def test_tokens_of_a_pod_that_runs_again_stay_until_both_runs_are_over():
+    owner, known, run = running(pods=1)
+    owner.dispatcher.run_failed(run, 10.0, retryable=True)
+    (again,) = owner.open_runs
+    owner.dispatcher.run_ended(again, 60.0)
+    assert known.used_percent == 50, "the run that failed may go on until 100 ms"
+    owner.dispatcher.wake(100.0)
+    assert known.used_percent == 0
 
 
 def test_freed_tokens_go_to_the_row_that_is_due_first_of_all_functions():
@@ -186,6 +212,7 @@ class Account:
         ]
         self.owner = Owner(documents)
         self.slices, self.pods, self.numbers = {}, [], count()
+        self.kept = {}  # run that failed: its predicted end
         for gpu in GPUS:
             self.set(gpu, 1, 0.0)
 
@@ -197,7 +224,8 @@ class Account:
             self.owner.dispatcher.set_slice(self.slices[gpu], now_ms)
 
     def used(self, gpu):
-        running = {run.pod.name: run.pod for run in self.owner.open_runs if run.pod.gpu == gpu}
+        runs = [*self.owner.open_runs, *self.kept]
+        running = {run.pod.name: run.pod for run in runs if run.pod.gpu == gpu}
         shares = [pod.share for pod in running.values()]
         return sum(share.gpu_percent for share in shares), sum(share.cpu for share in shares)
 
@@ -213,7 +241,8 @@ class Account:
             free = pod.share.gpu_percent <= known.free_percent and (
                 pod.share.cpu <= known.cpus - known.used_cpus
             )
-            expected = known.is_open and len(pod.runs) < pod.slots and (bool(pod.runs) or free)
+            has_tokens = bool(pod.runs) or any(run.pod is pod for run in self.kept)
+            expected = known.is_open and len(pod.runs) < pod.slots and (has_tokens or free)
             assert pod.is_open == expected
             assert (pod in self.owner.dispatcher.functions[pod.function].pool.open) == expected
 
@@ -233,11 +262,19 @@ class Account:
         elif kind == "close":
             dispatcher.close_slice(SPACE, gpu, now_ms)
         elif kind == "gone" and self.pods:
-            dispatcher.remove_pod(self.pods.pop(number % len(self.pods)), now_ms)
+            lost = dispatcher.remove_pod(self.pods.pop(number % len(self.pods)), now_ms)
+            self.kept |= {run: run.end_ms for run in lost}
         elif kind == "end" and run:
             dispatcher.run_ended(run, now_ms)
         elif kind == "fail" and run:
             dispatcher.run_failed(run, now_ms, retryable=number % 2 == 0)
+            self.kept[run] = run.end_ms
+
+    def wake(self, now_ms):
+        """Wake the dispatcher at each of its times up to now."""
+        while self.owner.dispatcher.wake_at_ms <= now_ms:
+            self.owner.dispatcher.wake(now_ms)
+        self.kept = {run: end_ms for run, end_ms in self.kept.items() if end_ms > now_ms}
 
 
 FUNCTIONS = (["f0", "f1"], ["f1", "f0"])
@@ -250,17 +287,15 @@ def played(steps):
         account.step("pod", i, 0.0)
     for kind, number, passed_ms in steps:
         now_ms += passed_ms
+        account.wake(now_ms)
         account.step(kind, number, now_ms)
+        account.wake(now_ms)
         account.check()
-        if account.owner.dispatcher.wake_at_ms <= now_ms:
-            account.owner.dispatcher.wake(now_ms)
-            account.check()
-    for run in account.owner.open_runs:
-        account.owner.dispatcher.close_slice(SPACE, run.pod.gpu, now_ms)
-    for run in account.owner.open_runs:
-        account.owner.dispatcher.run_ended(run, now_ms + 500.0)
-    while runs := account.owner.open_runs:
-        account.owner.dispatcher.run_ended(runs[0], now_ms + 500.0)
+    while account.owner.open_runs or account.kept:
+        now_ms += 500.0
+        account.wake(now_ms)
+        for run in account.owner.open_runs:
+            account.owner.dispatcher.run_ended(run, now_ms)
     for known in account.slices.values():
         assert (known.used_percent, known.used_cpus, known.is_idle) == (0, 0, True)
     return [(run.begin_ms, run.pod.name, run.batch, run.workflow) for run in account.owner.runs]

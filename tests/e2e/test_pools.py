@@ -86,9 +86,8 @@ def test_a_reserved_pod_is_beside_a_slice_and_never_above_what_it_leaves(esg):
         what="one of the reserved pods is bound",
     )
     [waiting] = [name for name in ("reserved", "second") if not harness.node_of(name)]
-    harness.wait_refused(waiting, "GPU 0: 0 percent free")
-    hold(harness, "another", 10)
-    harness.wait_refused("another", "the pool has a slice of GPU")
+    harness.wait_refused(waiting, f"Insufficient {SHARE}")
+    assert harness.gpus(harness.node_of("larger"))[0]["free_percent"] == 0
     assert harness.metric_count("esg_gpu_overcommitted") == 0
 
 
@@ -123,7 +122,7 @@ def test_a_holder_that_terminates_takes_no_member_and_keeps_its_share(esg):
     join(harness, "late")
     harness.wait_refused("late", "the slice ends")
     reserve(harness, "reserved")
-    harness.wait_refused("reserved", "GPU 0: 0 percent free")
+    harness.wait_refused("reserved", f"Insufficient {SHARE}")
     assert harness.api.exists(f"{PODS}/holder")
 
     harness.wait_bound("reserved")

@@ -121,9 +121,9 @@ def member_of(extender, function, percent):
 
 def test_a_slice_of_another_namespace_is_none(extender):
     """One pool of each namespace: it has one dispatcher."""
-    other = holder(50)
-    other["metadata"]["namespace"] = "other"
-    place(extender, other, "n1")
+    foreign = holder(50)
+    foreign["metadata"]["namespace"] = "other"
+    place(extender, foreign, "n1")
     assert "no slice" in refusal(extender, member())
 
 
@@ -138,15 +138,15 @@ def test_a_holder_whose_binding_is_under_way_takes_no_member(extender):
 
 
 def test_a_terminating_holder_takes_no_member_and_keeps_its_share(extender):
-    """Batches may run in its slice until it has ended; then the share is free."""
+    """Also when its container has ended: batches may run in its slice for its grace period."""
     place(extender, ending := holder(50), "n1")
     seen(extender, ending, **DELETED)
     assert "the slice ends" in refusal(extender, member())
     assert "the slice ends" in extender.bind(member_of(extender, "tenth", 10), "n1")
     assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
     extender.finish(ending)
-    assert "no slice" in refusal(extender, member())
-    assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [100, 100]
+    assert "the slice ends" in refusal(extender, member())
+    assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
 
 
 def test_a_vanished_holder_takes_no_member_and_keeps_its_share_for_its_grace(extender):
@@ -204,7 +204,7 @@ def test_the_grant_decides_and_not_the_label(extender):
 def test_a_wrong_pod_of_a_pool_is_refused_with_its_remedy(
     extender, labels, requests, annotations, problem
 ):
-    """What is wrong, where, and what to do."""
+    """The message says what is wrong, where, and what to do."""
     wrong = pod(
         labels={f"{GROUP}/{name}": value for name, value in labels.items()},
         requests=requests,

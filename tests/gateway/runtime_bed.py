@@ -160,13 +160,14 @@ class Records:
 
 
 class Bed:
-    """A runtime, its pods' models, and a client."""
+    """A runtime, its pods' models, and a client; `guard` wraps what opens a pod's client."""
 
-    def __init__(self, rows_max=10_000):
+    def __init__(self, rows_max=10_000, guard=lambda connect: connect):
         self.records = Records()
         self.models = {}
         self.fence = SliceFence(self._connect, asyncio.get_running_loop().time)
-        self.runtime = Runtime(Rules(), self.records, self.fence.connect, rows_max=rows_max)
+        connect = guard(self.fence.connect)
+        self.runtime = Runtime(Rules(), self.records, connect, rows_max=rows_max)
 
     def _connect(self, pod):
         model = Model(pod.function[1], binary=pod.server.protocol != "http-json")

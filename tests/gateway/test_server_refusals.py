@@ -11,7 +11,7 @@ from tests.gateway.runtime_bed import bed, rows
 
 
 def error_of(status):
-    return ModelServerError(status, f"10.0.0.1:8000 answered {status}: no", answer="no")
+    return ModelServerError(status, f"127.0.0.1:8000 answered {status}: no")
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
@@ -22,10 +22,8 @@ async def test_a_request_that_ran_alone_is_invalid(status):
         running.model("a").faults = [error_of(status)]
         with pytest.raises(CallError) as raised:
             await running.call("w", rows(1))
-        assert (raised.value.status, str(raised.value)) == (
-            400,
-            "stage 'a' refuses the request: no",
-        )
+        text = f"stage 'a': the model server answered {status}: no"
+        assert (raised.value.status, str(raised.value)) == (400, text)
         assert running.model("a").batches == [1]
         await asyncio.sleep(0)
         assert (running.records.calls, running.records.refused) == ([], [400])
@@ -40,7 +38,7 @@ async def test_a_server_that_fails_is_no_mistake_of_the_client(status):
         running.model("a").faults = [error_of(status)]
         with pytest.raises(CallError) as raised:
             await running.call("w", rows(1))
-        text = "the model server of stage 'a' failed: no"
+        text = f"stage 'a': the model server answered {status}: no"
         assert (raised.value.status, str(raised.value)) == (status, text)
         await asyncio.sleep(0)
         assert (running.records.calls, running.records.refused) == ([("w", "dropped")], [])
@@ -80,6 +78,6 @@ async def test_a_part_of_a_long_request_that_is_refused_ends_it():
     async with bed() as running:
         running.serve("w", {"a": ()})
         running.model("a").faults = [error_of(400)]
-        with pytest.raises(CallError, match="refuses the request"):
+        with pytest.raises(CallError, match="answered 400"):
             await running.call("w", rows(20))
         assert running.model("a").batches == [8]

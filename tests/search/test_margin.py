@@ -361,7 +361,7 @@ def test_a_plan_with_later_waits_is_that_of_less_time(
     plan = planner.plan(request)
     less = planner.plan(replace(request, slack_ms=800.0 - waits_ms, later_waits_ms=0.0))
     assert plan.later_waits_ms == waits_ms
-    assert plan == replace(less, later_waits_ms=waits_ms)
+    assert plan == less._replace(later_waits_ms=waits_ms)
 
 
 @pytest.mark.parametrize("waits_ms", [-1.0, math.nan, math.inf])

@@ -9,6 +9,7 @@ from scheduler.dispatch.workflow_queues import FunctionState
 from scheduler.model.documents import OBJECTIVE
 
 PERIOD_MS = 1_000.0  # between two calls of `Scaler.changes`
+GROWTH_SHORTFALL_RATIO = 1.0  # from here on late rows bring pods: the largest reserve is too small
 
 
 def wanted_pods(
@@ -25,7 +26,7 @@ def wanted_pods(
     existing = len(function.pool.pods)
     if not existing:
         return max(wanted, min(function.rows, 1))
-    if shortfall_ratio <= 0.0:
+    if shortfall_ratio <= GROWTH_SHORTFALL_RATIO:
         return wanted
     if _is_behind(function, target, now_ms):
         wanted = max(wanted, existing + 1)
@@ -55,7 +56,13 @@ def staffed_count(
     run_wait_ratio: float = RUN_WAIT_RATIO,
 ) -> int:
     """Return the pods for the strictest objective of the function's workflows."""
-    pods = staffed_pods(busy_pods, objective_ratio(function), run_wait_ratio)
+    # A request may wait too long at any of its stages: each has a part of the allowed misses.
+    late_ratios = (
+        (1.0 - queue.workflow.objective_ratio) / len(queue.workflow.queues)
+        for queue in function.queues
+    )
+    late_ratio = min(late_ratios, default=1.0 - OBJECTIVE)
+    pods = staffed_pods(busy_pods, 1.0 - late_ratio, run_wait_ratio, function.dispersion.ratio)
     return ceil(busy_pods + (pods - busy_pods) * (1.0 + headroom_ratio))
 
 

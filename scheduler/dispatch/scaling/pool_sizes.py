@@ -16,10 +16,10 @@ from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
 from scheduler.dispatch.pods import FunctionKey, Share
-from scheduler.dispatch.scaling.staffing import staffed_pods
+from scheduler.dispatch.scaling.staffing import RUN_WAIT_RATIO, staffed_pods
 
 CLIENTS_MAX = 48  # of MPS, on one GPU
-SLICE_WAIT_RATIO = 0.3  # of a run, that rows may wait for percent and vCPUs
+FILL_RATIO = 0.96  # of the largest sum of shares that a slice holds: not every remainder is filled
 POOLED_MEMORY_RATIO = 1.25  # processes by memory over those by percent and vCPUs; below: reserved
 MEMORY_PARTS = 2  # of a reserved pod's part of the memory: so many processes have room in it
 WHOLE_PERCENT = 100
@@ -93,24 +93,25 @@ def pool_size(
     busy_pods = sum(function.busy_pods for function in functions.values())
     if not busy_pods:
         return PoolSize(0, 0, 0, dict.fromkeys(functions, 0.0))
-    wait_ratio = SLICE_WAIT_RATIO * min(function.met_ratio for function in functions.values())
+    wait_ratio = RUN_WAIT_RATIO * min(function.met_ratio for function in functions.values())
     objective_ratio = max(function.objective_ratio for function in functions.values())
     running = staffed_pods(busy_pods, objective_ratio, wait_ratio)
     running += (running - busy_pods) * headroom_ratio
     percent, cpus = (running / busy_pods * busy for busy in _busy_shares(functions.values()))
     sums = _sums_of_shares([function.share for function in functions.values()], percent_max)
+    largest = max(sums)
+    needed = max(percent / largest, cpus / min(sums[largest], gpu.cpus)) / FILL_RATIO
+    slices = max(ceil(needed), slices_min)
+    size, size_cpus = largest, sums[largest]
     if percent_max == WHOLE_PERCENT:
-        cpus_max = gpu.cpus if gpu.cpus < inf else max(sums.values())
-        sums[WHOLE_PERCENT] = floor(cpus_max)
-    size, size_cpus = next(
-        (
-            (percent_sum, min(cpus_sum, sums[max(sums)]))
+        size, size_cpus = WHOLE_PERCENT, floor(gpu.cpus) if gpu.cpus < inf else size_cpus
+    if slices == 1 and not slices_min:
+        fitting = (
+            (percent_sum, cpus_sum)
             for percent_sum, cpus_sum in sorted(sums.items())
-            if percent_sum >= percent and cpus_sum >= cpus and not slices_min
-        ),
-        (max(sums), sums[max(sums)]),
-    )
-    slices = max(ceil(max(percent / size, cpus / size_cpus)), slices_min)
+            if percent <= FILL_RATIO * percent_sum and cpus <= FILL_RATIO * cpus_sum <= size_cpus
+        )
+        size, size_cpus = next(fitting, (size, size_cpus))
     return PoolSize(slices, size, size_cpus, _processes(functions, slices, gpu))
 
 

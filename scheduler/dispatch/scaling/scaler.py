@@ -4,9 +4,10 @@ The share of a function's pods is that of its size (`sizing`), for the workflows
 number follows the rate, with a reserve by the objective (`staffing`), and the backlog:
 
 - Up at once, to at most twice as many pods in a second.
-- With a larger reserve while the hit rate of a workflow is below its objective, and then also when
-  rows wait that the pods cannot serve in time and a pod that starts now could; and when rows have
-  become late within the time of a start, as long as no pod is free or starts.
+- With a larger reserve while the hit rate of a workflow is below its aim; at as many more misses as
+  the objective allows also when rows wait that the pods cannot serve in time and a pod that starts
+  now could; and when rows have become late within the time of a start, as long as no pod is free or
+  starts.
 - A function with less than one request in a cold start gets its pod one cold start before the
   predicted next request.
 - Down by half of the pods that nothing has needed for half a minute, the least recently used first;
@@ -217,6 +218,9 @@ class Scaler:
             key: self._rate(key).rows_per_ms(state.arrived_rows, now_ms)
             for key, state in dispatcher.workflows.items()
         }
+        for function in dispatcher.functions.values():
+            arrived = sum(queue.workflow.arrived_rows for queue in function.queues)
+            function.dispersion.record(arrived, now_ms)
         sizing_rates = {key: max(rate, RATE_MIN) for key, rate in rates.items()}
         self._rows_per_ms = self._function_rates(rates)
         for key, target in self._targets.items():

@@ -165,7 +165,7 @@ class GrpcModelServer:
             return ModelServerError(
                 status, text, retryable=True, is_unreachable=state in _WITHOUT_CONNECTION
             )
-        return ModelServerError(status, text, answer=reason or code.name)
+        return ModelServerError(status, text)
 
 
 def _metadata(headers: Headers) -> list[tuple[str, str]]:

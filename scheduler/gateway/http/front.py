@@ -21,6 +21,7 @@ from scheduler.gateway.http.messages import (
     error_answer,
     json_answer,
 )
+from scheduler.gateway.http.openapi import openapi_document
 from scheduler.gateway.http.routes import Action, Route, find_route
 from scheduler.model.message_text import quoted
 from scheduler.oip.errors import MessageError
@@ -65,6 +66,7 @@ _BINARY_LINES = b"Content-Type: application/octet-stream\r\n%b: %%d\r\n%b" % (
 _SERVER_METADATA = json_answer(
     {"name": "esg-scheduler", "version": __version__, "extensions": ["binary_tensor_data"]}
 )
+_OPENAPI = json_answer(openapi_document())
 _NOT_READY = json_answer({"ready": False}, 503, b"Retry-After: 1\r\n")
 
 
@@ -324,6 +326,8 @@ class HttpFront:
         backend, route = head.backend, head.route
         if route.action is Action.SERVER_METADATA:
             return _SERVER_METADATA
+        if route.action is Action.OPENAPI:
+            return _OPENAPI
         if route.action is Action.LIVE:
             return json_answer({"live": True})
         if route.action is Action.READY:

@@ -122,9 +122,9 @@ class HttpModelServer:
 
     def _check_status(self, response: HttpResponse) -> None:
         if response.status != _OK:
-            text = error_text(response.body)
             raise ModelServerError(
-                response.status, f"{self._name} answered {response.status}: {text}", answer=text
+                response.status,
+                f"{self._name} answered {response.status}: {error_text(response.body)}",
             )
 
 

@@ -6,7 +6,7 @@ from math import inf
 
 from scheduler.gateway.calls import Headers
 from scheduler.gateway.discovery.server_pods import ServerPod
-from scheduler.gateway.model_server import ModelServer, ModelServerError
+from scheduler.gateway.model_server import ModelServer, ModelServerError, NotOwnerError
 from scheduler.gateway.replicas.shards import SHARDS, shard_of
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.oip.batch import RowRange
@@ -82,9 +82,7 @@ class _FencedServer:
         headers: Headers = (),
     ) -> tuple[Tensor, ...]:
         if not self._fence.owns(self._namespace):
-            raise ModelServerError(
-                503, "another replica serves this namespace now; send it again", retryable=True
-            )
+            raise NotOwnerError
         self._fence.run_began(self._shard)
         try:
             return await self._server.infer(model, ranges, timeout_ms=timeout_ms, headers=headers)

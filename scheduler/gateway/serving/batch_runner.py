@@ -8,8 +8,8 @@ import structlog
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Run
-from scheduler.gateway.calls import CallError
-from scheduler.gateway.model_server import ModelServerError
+from scheduler.gateway.calls import CallError, CallMovedError
+from scheduler.gateway.model_server import ModelServerError, NotOwnerError
 from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
 from scheduler.gateway.serving.recorder import BatchEnded, CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
@@ -84,29 +84,40 @@ class BatchRunner:
             log.warning("batch failed", pod=run.pod.name, rows=run.rows, error=str(error))
             if isinstance(error, ModelServerError) and error.is_unreachable:
                 self.on_unreachable(connected)
-            self._run_failed(run, error)
+            self._run_failed(connected, run, error)
         except Exception as error:  # its calls must not wait forever
             log.exception("batch ended with an error of the gateway", pod=run.pod.name)
-            self._run_failed(run, error)
+            self._run_failed(connected, run, error)
         else:
             now_ms = self._now_ms()
             self._dispatcher.run_ended(run, now_ms)
             self._report(run, now_ms - began_ms)
         self._on_report()
 
-    def _run_failed(self, run: Run, error: Exception) -> None:
+    def _run_failed(self, connected: ConnectedPod, run: Run, error: Exception) -> None:
         now_ms = self._now_ms()
         is_joined = len(run.jobs) > 1
         is_refusal = isinstance(error, ModelServerError) and error.is_refusal
         for job in run.jobs:
             served_call: ServedCall = job.request.payload
-            served_call.error = _as_call_error(error, served_call.served.names[run.stage])
+            if isinstance(error, NotOwnerError):
+                served_call.error = CallMovedError()
+            elif isinstance(error, ModelServerError):
+                stage = quoted(served_call.served.names[run.stage])
+                text = f"stage {stage}: {connected.without_address(error)}"
+                served_call.error = CallError(400 if error.is_refusal else error.status, text)
+            elif isinstance(error, MessageError):
+                served_call.error = error
+            else:
+                text = "an error of the gateway; its log has the cause"
+                served_call.error = CallError(500, text)
             if is_refusal and not is_joined:
                 # The client's mistake is no miss of the workflow.
                 served_call.fail(served_call.error)
                 self._dispatcher.cancel(job.request, now_ms)
         # One bad input fails its whole batch, and the others must not share its error.
         retryable = is_joined or (isinstance(error, ModelServerError) and error.retryable)
+        retryable = retryable and not isinstance(error, NotOwnerError)
         self._dispatcher.run_failed(run, now_ms, retryable=retryable, alone=is_refusal)
 
     def _report(self, run: Run, execute_ms: float) -> None:
@@ -129,19 +140,3 @@ class BatchRunner:
             fields |= {"namespace": namespace, "workflow": workflow}
             del fields["share"]
             log.debug("batch ended", **fields)
-
-
-def _as_call_error(error: Exception, stage: str) -> Exception:
-    """Return the error of a stage as clients get it."""
-    if isinstance(error, MessageError):
-        return error
-    if isinstance(error, ModelServerError):
-        if error.is_refusal:
-            return CallError(
-                400, f"stage {quoted(stage)} refuses the request: {error.answer or error}"
-            )
-        if error.answer:
-            text = f"the model server of stage {quoted(stage)} failed: {error.answer}"
-            return CallError(error.status, text)
-        return CallError(error.status, str(error))
-    return CallError(500, "an error of the gateway; its log has the cause")

@@ -23,14 +23,20 @@ class ConnectedPod:
         signature: inputs and outputs of the model; None if they are not known.
     """
 
-    __slots__ = ("model", "pod", "server", "signature", "tasks")
+    __slots__ = ("_address", "model", "pod", "server", "signature", "tasks")
 
-    def __init__(self, pod: Pod, server: ModelServer, model: str) -> None:
+    def __init__(self, pod: Pod, server: ModelServer, server_pod: ServerPod) -> None:
+        host, port = server_pod.host, server_pod.server.port
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.pod = pod
         self.server = server
-        self.model = model
+        self.model = server_pod.server.model or server_pod.function[1]
         self.tasks: dict[Run, asyncio.Task[None]] = {}
         self.signature: ModelSignature | None = None
+
+    def without_address(self, error: Exception) -> str:
+        """Return the text of an error of the pod's server as clients get it."""
+        return str(error).replace(self._address, "the model server")
 
     def batch_ended(self, run: Run) -> None:
         """Forget a batch; a draining pod's connection is closed after it."""
@@ -75,8 +81,7 @@ class ConnectedPods:
         """
         expected = self.forget_expected(server_pod.name)
         pod = _dispatched_pod(server_pod, now_ms, expected)
-        model = server_pod.server.model or server_pod.function[1]
-        connected = ConnectedPod(pod, self._connect(server_pod), model)
+        connected = ConnectedPod(pod, self._connect(server_pod), server_pod)
         self._by_name[pod.name] = connected
         self._by_function.setdefault(pod.function, {})[pod.name] = connected
         return pod, expected

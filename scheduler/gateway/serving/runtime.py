@@ -16,18 +16,12 @@ from scheduler.dispatch.requests import Job, Request, WorkflowKey
 from scheduler.dispatch.scaling.scaler import PodStart
 from scheduler.dispatch.slices import Slice, SliceKey
 from scheduler.dispatch.workflow_queues import ServerSettings
-from scheduler.gateway.calls import (
-    RETRY_AFTER_S,
-    CallError,
-    CallMovedError,
-    InferAnswer,
-    InferCall,
-)
+from scheduler.gateway.calls import RETRY_AFTER_S, CallError, InferAnswer, InferCall
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.serving.batch_runner import BatchRunner
 from scheduler.gateway.serving.connected_pods import ConnectedPods, ConnectServer
 from scheduler.gateway.serving.pod_probes import PodProbes
-from scheduler.gateway.serving.recorder import CallRecorder, CallResult
+from scheduler.gateway.serving.recorder import CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
 from scheduler.gateway.serving.served_workflow import ServedWorkflow
 from scheduler.gateway.serving.workflow_directory import ColdStartRefusal, WorkflowDirectory
@@ -38,7 +32,6 @@ from scheduler.oip.errors import MessageError
 from scheduler.search.rules import Rules
 
 log = structlog.get_logger(__name__)
-_INVALID = (400, 413)  # statuses of a request that no model server could answer
 
 
 class Runtime:
@@ -387,22 +380,7 @@ class Runtime:
         if not request.ended:  # the client has gone, or its limit is over
             self._dispatcher.cancel(request, now_ms)
             self._set_timer()
-        answer = served_call.answer
-        error = None if answer.cancelled() else answer.exception()
-        if isinstance(error, CallError | MessageError) and error.status in _INVALID:
-            self._recorder.call_refused(request.workflow, error.status)
-            return
-        if request.only is not None or isinstance(error, CallMovedError):
-            return
-        if answer.cancelled() or error is not None:
-            self._recorder.call_ended(request.workflow, "dropped", None)
-            return
-        latency_ms = now_ms - request.arrival_ms
-        result: CallResult = "hit" if latency_ms <= served_call.served.slo_ms else "miss"
-        cold_start = answer.result().cold_start
-        self._recorder.call_ended(
-            request.workflow, result, latency_ms / 1000, cold_start=cold_start
-        )
+        served_call.record(self._recorder, now_ms - request.arrival_ms)
 
     # -- time ----------------------------------------------------------------------------------
 

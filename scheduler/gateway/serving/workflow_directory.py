@@ -121,4 +121,4 @@ class WorkflowDirectory:
         try:
             return await connected.server.metadata(connected.model)
         except ModelServerError as error:
-            raise CallError(error.status, str(error)) from error
+            raise CallError(error.status, connected.without_address(error)) from error

@@ -196,6 +196,8 @@ def _containers(scenario: Scenario) -> str:
         return keep_alive + begin + "any share in each run, and none while idle"
     begin = "begin warm for the expected rate; " if scenario.warm_containers else "none at first; "
     share = "held and paid while idle" if scenario.idle_share else "held by runs alone"
+    if scenario.pool:
+        share += "; pods of `warm` take theirs from slices that their pool sets aside"
     return f"{keep_alive}{begin}a fixed share, {share}"
 
 
