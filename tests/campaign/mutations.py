@@ -244,7 +244,7 @@ MUTATIONS = {
         withdraw_unconfirmed, 61, active=2
     ),
     "a phase is no end while containers run": Mutation(believe_any_phase, 59),
-    "a lost node keeps its reservations": Mutation(release_on_lost_node, 255),
+    "a lost node keeps its reservations": Mutation(release_on_lost_node, 30),
     "an owner lists all pods": Mutation(void_by_cache, 61),
     "an owner makes earlier Bindings void": Mutation(void_nothing, ONE_GPU, LATE_BINDING),
     "an owner waits for its watch": Mutation(trust_the_watch, 61),
