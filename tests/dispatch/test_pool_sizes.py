@@ -206,7 +206,7 @@ def test_a_slice_without_room_pauses_and_comes_back_smaller():
 
 
 def test_processes_are_divided_among_the_slices_that_found_room():
-    """Where the cluster is full, each of fewer slices has more of them."""
+    """In a full cluster each of fewer slices has more of them."""
     full, roomy = PoolOwner(gpus=2), PoolOwner()
     for pool in (full, roomy):
         pool.expect(200.0)
