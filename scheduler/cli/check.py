@@ -1,4 +1,7 @@
-"""``esg check``: validate documents, and their references to one another."""
+"""``esg check``: validate documents, and their references to one another.
+
+The kernels are imported where a plan is computed: for a workflow whose profiles are all there.
+"""
 
 import json
 from collections import Counter
@@ -9,16 +12,12 @@ from pathlib import Path
 import typer
 
 from scheduler.cli.document_files import DocumentSet, duplicates, read_paths, read_settings
-from scheduler.cli.fleet_file import read_fleet
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.document_reader import Problem, stage_limit_problems
-from scheduler.model.documents import FunctionProfile, Slo, Workflow
+from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.function_server import FunctionServer
 from scheduler.model.names import GROUP
-from scheduler.search.planner import Planner, PlanningError
-from scheduler.search.ranking import with_rounding_ms
-from scheduler.search.tables import max_p95_ratio
 from scheduler.settings import Settings
 
 
@@ -34,7 +33,11 @@ def check_documents(
         as_json: true if all is printed as one object.
     """
     settings = read_settings()
-    fleet = None if nodes is None else read_fleet(nodes, settings.limits)
+    fleet = None
+    if nodes is not None:
+        from scheduler.cli.fleet_file import read_fleet
+
+        fleet = read_fleet(nodes, settings.limits)
     documents = read_paths(paths)
     problems = [
         *documents.problems,
@@ -94,24 +97,14 @@ def _cross_reference_problems(
     sources = {d.key: source for source, d in documents.documents if isinstance(d, Workflow)}
     missing = missing_profiles(catalogue, sources)
     incomplete = {problem.document for problem in missing}
-    planner = Planner(catalogue, settings.rules)
+    complete = {
+        key: sources[key] for key in sources if f"Workflow {'/'.join(key)}" not in incomplete
+    }
     problems = []
-    for (namespace, name), workflow in catalogue.workflows.items():
-        document = f"Workflow {namespace}/{name}"
-        if document in incomplete:
-            continue
-        source = sources[workflow.key]
-        try:
-            fastest_ms = planner.fastest_ms(namespace, name, fleet)
-        except PlanningError as error:
-            problems.append(Problem(source, document, "spec.stages", str(error)))
-            continue
-        margin = settings.margin_ratio
-        if margin is None:
-            margin = planner.workflow(namespace, name).whole_margin(fleet).ratio
-        message = _out_of_reach(workflow.spec.slo, fastest_ms, margin)
-        if message:
-            problems.append(Problem(source, document, "spec.slo.latencyMs", message, warning=True))
+    if complete:
+        from scheduler.cli.attainability import unattainable
+
+        problems = list(unattainable(catalogue, complete, settings, fleet))
     return [*missing, *problems, *_unmeasured(documents)]
 
 
@@ -136,18 +129,6 @@ def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
         yield Problem(source, f"FunctionServer {'/'.join(document.key)}", "spec.function", text)
 
 
-def _out_of_reach(slo: Slo, fastest_ms: float, margin_ratio: float) -> str:
-    """Return why an objective cannot be met; empty if it can."""
-    if fastest_ms > with_rounding_ms(slo.latency_ms):
-        return f"no configuration meets {slo.latency_ms:g} ms; the fastest takes {fastest_ms:g} ms"
-    if fastest_ms > with_rounding_ms(slo.latency_ms / (1 + margin_ratio)):
-        return (
-            f"{slo.latency_ms:g} ms are too few for an objective of {slo.objective:g}: the "
-            f"fastest takes {fastest_ms:g} ms, and its margin is {100 * margin_ratio:.3g} %"
-        )
-    return ""
-
-
 def _unmeasured(documents: DocumentSet) -> list[Problem]:
     """Find profiles that have a 95th percentile for some configurations only."""
     return [
@@ -160,7 +141,8 @@ def _unmeasured(documents: DocumentSet) -> list[Problem]:
             warning=True,
         )
         for source, document in documents.documents
-        if isinstance(document, FunctionProfile) and max_p95_ratio(document) is not None
+        if isinstance(document, FunctionProfile)
+        and any(c.p95_ms is not None for gpu in document.spec.gpus for c in gpu.configurations)
         for index, gpu in enumerate(document.spec.gpus)
         if (count := sum(c.p95_ms is None for c in gpu.configurations))
     ]

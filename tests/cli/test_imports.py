@@ -1,5 +1,6 @@
 """Imports of a command: help and the node agent must not load the service's compiler."""
 
+import json
 import subprocess
 import sys
 from importlib import import_module
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 
 from scheduler.cli import app
 from scheduler.cli.commands import DESK
+from scheduler.model.documents import to_manifest
+from workbench.profiles.builders import profile
 
 IMPORTS = """
 import sys
@@ -106,3 +109,13 @@ def test_a_misspelt_command_suggests_the_nearest_name():
     result = CliRunner().invoke(app, ["plaan"])
     assert result.exit_code == 2
     assert "Did you mean 'plan'?" in result.output
+
+
+@pytest.mark.slow
+def test_profiles_are_checked_without_the_compiler(tmp_path):
+    """The kernels are imported where a plan is computed, for a workflow with its profiles."""
+    document = to_manifest(profile("f", [(1, 1, 100, 9.0)]))
+    file = tmp_path / "f.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    assert not imported_by("check", str(file)) & COMPILER
+    assert imported_by("check", "deploy/samples") >= COMPILER
