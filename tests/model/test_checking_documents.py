@@ -317,8 +317,11 @@ def test_aliases_are_valid(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "---\n---\n", "# nothing\n"])
 def test_a_file_without_documents(tmp_path, content):
-    """A file without documents is an error."""
-    assert check(tmp_path, content) == (1, "no document: 0 errors, 0 warnings\n")
+    """A file without documents is an error with a reason."""
+    status, output = check(tmp_path, content)
+    assert status == 1
+    assert "the file: no document of esg-scheduler.io; name files or folders that have" in output
+    assert output.endswith("no document: 1 error, 0 warnings\n")
 
 
 def test_an_empty_folder(tmp_path):
