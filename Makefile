@@ -271,6 +271,10 @@ paper: setup ## the ESG paper's evaluation in the simulator (an hour of CPU time
 paper-measured: setup ## the same on measured profiles and arrivals of others in ESG_DATA=DIR; writes its part of docs/paper.md
 	@$(BIN)/esg paper --data $(data) $(PAPER)
 
+.PHONY: equal-costs
+equal-costs: setup ## `warm` and the cheapest baseline at 95 and 99 % under all nine settings (half an hour of CPU time); writes its part of docs/paper.md
+	@$(BIN)/python -m studies.paper.equal_costs
+
 .PHONY: bench-openb
 bench-openb: setup ## a cluster filled with the openb trace: ours against best fit and FGD (ESG_DATA=DIR; minutes); writes docs/placement.md
 	@$(BIN)/python -m bench.openb --data $(data)
@@ -280,11 +284,12 @@ oracles: setup ## hold the schedulers of training clusters to published figures 
 	@$(BIN)/python -m studies.oracles --data $(data) --write docs/jobs.md
 
 .PHONY: documents
-documents: setup ## generate files from the code: CRDs, samples, docs/reference, the chart's schema
+documents: setup ## generate files from the code: CRDs, samples, docs/reference, the chart's schema, gRPC's descriptors
 	@$(BIN)/esg crds > deploy/crds/esg-scheduler.io.yaml
 	@$(BIN)/esg samples --out deploy/samples
 	@$(BIN)/esg reference --out docs/reference
 	@$(BIN)/python -m helm.documents
+	@$(BIN)/python -m tools.descriptors
 
 # The release builds the image of arm64 by emulation; a requirement without a wheel would need a compiler there.
 .PHONY: image-wheels

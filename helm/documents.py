@@ -41,6 +41,7 @@ OF_THE_CHART_FOR_GATEWAYS = {
     "tls_key",
     "namespace",
     "pods",
+    "holder_image",
 }
 OF_THE_CHART_FOR_AGENTS = {
     "port",

@@ -144,8 +144,11 @@ def paper(
         list[str] | None, typer.Option(help="policy to compare with warm; repeatable; default: all")
     ] = None,
     target_percent: Annotated[
-        float, typer.Option(min=1, max=100, help="hit rate at which costs are compared")
-    ] = 95.0,
+        list[float] | None,
+        typer.Option(
+            min=1, max=100, help="hit rate at which costs are compared; repeatable; default: 95, 99"
+        ),
+    ] = None,
     ablation: Annotated[
         bool, typer.Option("--ablation", help="run the variants of esg too")
     ] = False,
@@ -169,6 +172,9 @@ def paper(
     nodes: Annotated[
         int, typer.Option(min=1, help="with --data: nodes of one GPU; the load scales with them")
     ] = 4,
+    pooled: Annotated[
+        bool, typer.Option("--pooled", help="the pods of warm share a pool's slices of GPUs")
+    ] = False,
 ) -> None:
     """Repeat the ESG paper's evaluation with all policies and write the document."""
     from studies.paper.command import evaluate
@@ -182,9 +188,10 @@ def paper(
             seeds=seeds,
             settings=_settings(setting),
             ablation=ablation,
+            pooled=pooled,
         ),
         policies=policy,
-        target_ratio=target_percent / 100,
+        target_ratios=[percent / 100 for percent in target_percent or (95.0, 99.0)],
         processes=jobs,
         cache=cache if data is None else cache / "measured",
         resume=resume,

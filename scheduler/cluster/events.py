@@ -42,7 +42,7 @@ EventType = Literal["Normal", "Warning"]
 class Reference:
     """The object of an event."""
 
-    kind: Literal["Pod", "Node", "Workflow", "FunctionServer"]
+    kind: str
     name: str
     namespace: str = ""
     uid: str = ""

@@ -13,7 +13,12 @@ from scheduler.cluster.claim_writer import ClaimWriter
 from scheduler.cluster.events import EventType, Recorder, Reference
 from scheduler.cluster.leases import LeaseClient
 from scheduler.cluster.object_list import list_all
-from scheduler.cluster.owner_lease import LEASE_LABELS, OwnerLease, boottime_s
+from scheduler.cluster.owner_lease import (
+    LEASE_LABELS,
+    STATUS_LEASE_NAME,
+    OwnerLease,
+    boottime_s,
+)
 from scheduler.cluster.reflector import PAGE, Handler, Reflector
 from scheduler.cluster.reflector_group import ReflectorGroup
 from scheduler.cluster.resource import (
@@ -24,6 +29,7 @@ from scheduler.cluster.resource import (
     PODS,
     WORKFLOWS,
 )
+from scheduler.cluster.status_writer import StatusWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +48,13 @@ class ClusterLink(Protocol):
 
     Attributes:
         owner_lease: lease of the process that binds pods; None: there is no other process.
+        status_lease: lease of the process that writes statuses; None: there is no other process.
+        statuses: writes statuses of documents; None: nobody reads them.
     """
 
     owner_lease: OwnerLease | None
+    status_lease: OwnerLease | None
+    statuses: StatusWriter | None
 
     def follow(self, handlers: Handlers) -> None:
         """Add receivers of the cluster's objects, each kind once, before `run`."""
@@ -111,10 +121,10 @@ class LiveCluster(ReflectorGroup):
     """A cluster behind an API server.
 
     Args:
-        lease_namespace: namespace of the owner's Lease; empty: there is none.
-        lease_timeout_s: time limit of a request for the Lease, in seconds.
+        lease_namespace: namespace of the Leases; empty: there are none.
+        lease_timeout_s: time limit of a request for a Lease, in seconds.
         resource_claims: true to create the resource claims of pods that have not started.
-        lease_clock: clock of the Lease's validity, in seconds.
+        lease_clock: clock of the Leases' validity, in seconds.
         reflector: factory of the reflectors.
         monotonic: clock of all waiting times, in seconds.
     """
@@ -137,10 +147,14 @@ class LiveCluster(ReflectorGroup):
         self._reflector = reflector
         self._monotonic = monotonic
         self._recorder = Recorder(api, clock=monotonic)
-        self.owner_lease = None
+        self.statuses: StatusWriter | None = StatusWriter(
+            api, self._recorder.record, monotonic=monotonic
+        )
+        self.owner_lease = self.status_lease = None
         if lease_namespace:
             leases = LeaseClient(api, lease_namespace, LEASE_LABELS, timeout_s=lease_timeout_s)
             self.owner_lease = OwnerLease(leases, clock=lease_clock)
+            self.status_lease = OwnerLease(leases, clock=lease_clock, name=STATUS_LEASE_NAME)
 
     def follow(self, handlers: Handlers) -> None:
         pods, claims = handlers.pods, None

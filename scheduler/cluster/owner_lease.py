@@ -22,6 +22,7 @@ from scheduler.cluster.leases import LeaseClient
 DURATION_S = 15.0  # others wait so long for a change
 VALID_S = 10.0  # from before the request that has renewed it
 LEASE_NAME = "esg-scheduler-gpus"
+STATUS_LEASE_NAME = "esg-scheduler-status"
 LEASE_LABELS = {"app.kubernetes.io/name": "esg-scheduler"}
 
 
@@ -43,14 +44,22 @@ class OwnerLease:
     Args:
         leases: client of the Lease's namespace.
         clock: monotonic clock, in seconds.
+        name: name of the Lease.
     """
 
-    def __init__(self, leases: LeaseClient, *, clock: Callable[[], float] = boottime_s) -> None:
+    def __init__(
+        self,
+        leases: LeaseClient,
+        *,
+        clock: Callable[[], float] = boottime_s,
+        name: str = LEASE_NAME,
+    ) -> None:
         self.chain = 0
         self.is_new = False
         self.other_holder = ""
         self._leases = leases
         self._clock = clock
+        self._name = name
         self._holder = f"{socket.gethostname()}_{uuid4().hex[:8]}"
         self._lock = asyncio.Lock()
         self._version: str | None = None  # as last read or written; None: there is no Lease
@@ -98,7 +107,7 @@ class OwnerLease:
                 await self._write("")
 
     async def _read(self) -> None:
-        stored = await self._leases.read(LEASE_NAME)
+        stored = await self._leases.read(self._name)
         version = None if stored is None else stored.version
         if version != self._version or stored is None:
             self._version, self._observed_s = version, self._clock()
@@ -120,7 +129,7 @@ class OwnerLease:
         sent_s = self._clock()
         self._is_own_write = False  # without an answer, it must be read
         stored = await self._leases.write(
-            LEASE_NAME,
+            self._name,
             version=self._version,
             holder=holder,
             duration_s=DURATION_S,

@@ -106,14 +106,16 @@ def trim_pod(raw: Raw) -> Raw:
 
 
 def trim_server_pod(raw: Raw) -> Raw:
-    """Keep what the gateway reads of a pod: labels, owner, grant, vCPUs, ports, state."""
+    """Keep what the gateway reads of a pod: labels, owner, grant, vCPUs, ports, state, grace."""
     metadata, spec, status = _metadata(raw), raw.get("spec") or {}, raw.get("status") or {}
     if labels := (raw.get("metadata") or {}).get("labels"):
         metadata["labels"] = labels
     for owner in (raw.get("metadata") or {}).get("ownerReferences") or ():
         if owner.get("controller"):
             metadata["ownerReferences"] = [_only(owner, ("kind", "uid", "controller"))]
-    trimmed_spec = _only(spec, ("nodeName", "overhead", "resources"))
+    trimmed_spec = _only(
+        spec, ("nodeName", "overhead", "resources", "terminationGracePeriodSeconds")
+    )
     for part in ("containers", "initContainers"):
         if part in spec:
             trimmed_spec[part] = [_only(c, _SERVER_CONTAINER) for c in spec[part] or ()]
@@ -161,12 +163,13 @@ def trim_claim(raw: Raw) -> Raw:
 
 def _trim_document(kind: str) -> Callable[[Raw], Raw]:
     def trim(raw: Raw) -> Raw:
-        return {
+        trimmed = {
             "apiVersion": API_VERSION,
             "kind": kind,
             "metadata": _metadata(raw),
             "spec": raw.get("spec"),
         }
+        return trimmed | _only(raw, ("status",))
 
     return trim
 

@@ -12,6 +12,7 @@ from scheduler.cluster.pods import PodWriter
 from scheduler.cluster.reflector import Handler, Reflector
 from scheduler.cluster.reflector_group import ReflectorGroup
 from scheduler.cluster.resource import Resource
+from scheduler.cluster.status_writer import StatusWriter
 
 Watched = Sequence[tuple[Resource, Handler]]
 
@@ -21,6 +22,7 @@ class Watches(ReflectorGroup):
 
     Attributes:
         pods: client that creates and deletes pods.
+        statuses: writes statuses of documents.
         reviews: client of token and access reviews.
 
     Args:
@@ -38,6 +40,7 @@ class Watches(ReflectorGroup):
         super().__init__()
         self.pods = PodWriter(api)
         self.events = Recorder(api, clock=monotonic)
+        self.statuses = StatusWriter(api, self.events.record, monotonic=monotonic)
         self.reviews = AccessReviews(api)
         self._api = api
         self._reflector = reflector

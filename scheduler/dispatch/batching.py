@@ -208,22 +208,33 @@ class DispatchPass:
         return places
 
     def _pods(self, share_class: ShareClass, node: str, avoided: frozenset[str]) -> list[Pod]:
-        """Return an idle pod, on the node if there is one; otherwise the pod that is free soonest.
+        """Return an open pod, on the node if there is one; otherwise the pod that is free soonest.
 
-        A busy pod of the same share can run the same batches, only later.
+        A busy pod of the same share can run the same batches, only later; so can an idle one that
+        waits for tokens.
         """
-        idle: Pod | None = None
+        best: Pod | None = None
+        best_rank = (False, 0)
+        closed: list[Pod] = []
         for pod in reversed(share_class.idle):
             if pod in self._promised_ms or pod.name in avoided:
                 continue
-            if pod.node == node or not node:
-                return [pod]
-            idle = idle or pod
-        if idle is not None:
-            return [idle]
+            if (known := pod.slice) is None:
+                rank = (pod.node == node or not node, 0)
+                if rank[0]:
+                    return [pod]
+            elif pod.is_open:
+                rank = (pod.node == node, known.free_percent)
+            else:
+                closed.append(pod)
+                continue
+            if best is None or rank > best_rank:
+                best, best_rank = pod, rank
+        if best is not None:
+            return [best]
         awaited = (pod for pod in self._promised_ms if pod.share == share_class.share)
-        candidates = (pod for pod in (*share_class.busy, *awaited) if pod.name not in avoided)
-        soonest = min(candidates, key=self._free_in_ms, default=None)
+        busy = (pod for pod in (*share_class.busy, *awaited) if pod.name not in avoided)
+        soonest = min((*busy, *closed), key=self._free_in_ms, default=None)
         return [] if soonest is None else [soonest]
 
     def _free_in_ms(self, pod: Pod) -> float:

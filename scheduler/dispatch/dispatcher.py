@@ -6,15 +6,16 @@ asks for. Equal reports give equal decisions: the simulator and the gateway run 
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from math import inf
 from typing import Any
 
 from scheduler.dispatch.actions import Actions
-from scheduler.dispatch.batching import DispatchPass
 from scheduler.dispatch.choice import OnLate
 from scheduler.dispatch.namespace_plans import NamespacePlans
+from scheduler.dispatch.passes import Passes
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.dispatch.requests import Job, Part, PlainPart, Request, WorkflowKey
+from scheduler.dispatch.slice_table import SliceTable
+from scheduler.dispatch.slices import Slice
 from scheduler.dispatch.workflow_queues import (
     FAILURES_MAX,
     FunctionState,
@@ -33,18 +34,23 @@ class Dispatcher:
 
     Attributes:
         workflows, functions: state by key; read only.
-        wake_at_ms: call `wake` then, unless something is reported before; inf: not at all.
     """
 
     def __init__(self, actions: Actions, rules: Rules = _DEFAULT_RULES) -> None:
         self._actions = actions
-        self._prices = rules.prices
         self._plans = NamespacePlans(rules)
         self.workflows: dict[WorkflowKey, WorkflowQueues] = {}
         self.functions: dict[FunctionKey, FunctionState] = {}
         self._queue_numbers = count()
         self._requests: dict[WorkflowKey, dict[Request, None]] = {}
-        self.wake_at_ms = inf
+        self._slices = SliceTable()
+        self._passes = Passes(
+            self.functions,
+            self._plans,
+            self._slices,
+            on_run=self._begin,
+            on_drop=lambda job, now_ms: self._drop(job, "late", now_ms),
+        )
 
     # -- documents -----------------------------------------------------------------------------
 
@@ -141,7 +147,7 @@ class Dispatcher:
         )
         self._requests[workflow][request] = None
         entries = state.entries(stage)
-        self._look(self._enter(state, request, entries, None, "", now_ms), now_ms)
+        self._passes.look(self._enter(state, request, entries, None, "", now_ms), now_ms)
         return request
 
     def cancel(self, request: Request, now_ms: float) -> None:
@@ -150,26 +156,19 @@ class Dispatcher:
             queues = self.workflows[request.workflow].queues
             functions = {queues[job.stage].function: None for job in request.waiting}
             self._close(request)
-            self._look(functions, now_ms)
+            self._passes.look(functions, now_ms)
 
     def rows_ahead(self, workflow: WorkflowKey, stage: str | None) -> int:
         """Return the rows that wait in front of a request that would arrive now."""
-        state, rows = self.workflows[workflow], 0
-        for index in state.entries(stage):
-            rows += state.queues[index].function.rows
-        return rows
+        return self.workflows[workflow].rows_ahead(stage)
 
     def wait_ms(self, workflow: WorkflowKey, stage: str | None, now_ms: float) -> float:
         """Return the predicted wait of a request that would arrive now; inf without a pod."""
-        state = self.workflows[workflow]
-        entries = state.entries(stage)
-        return max(state.queues[index].function.wait_ms(now_ms) for index in entries)
+        return self.workflows[workflow].wait_ms(stage, now_ms)
 
     def margin_ratio(self, workflow: WorkflowKey) -> float:
         """Return the margin that a workflow's objective needs from its first stages on."""
-        state, plans = self.workflows[workflow], self._plans.of(workflow[0])
-        entries = (state.names[stage] for stage in state.graph.entries)
-        return max(plans.stage(workflow, name).margin_ratio for name in entries)
+        return self._plans.margin_ratio(self.workflows[workflow])
 
     def queued_rows(self) -> dict[tuple[str, str, str], int]:
         """Return the rows that wait, by namespace, workflow and stage."""
@@ -184,9 +183,11 @@ class Dispatcher:
     def add_pod(self, pod: Pod, now_ms: float) -> None:
         """Add a pod, which starts or is ready."""
         function = self._function(pod.function)
+        if pod.pooled:
+            self._slices.join(pod)
         if function.pool.add(pod):
             self._plans.set_pods(function.pool)
-        self._look([function], now_ms)
+        self._passes.look([function], now_ms)
 
     def pod_ready(self, pod: Pod, now_ms: float) -> None:
         """End the start of a pod."""
@@ -194,7 +195,7 @@ class Dispatcher:
         pod.ready_ms = pod.idle_since_ms = now_ms
         function = self._function(pod.function)
         function.pool.sort_in(pod)
-        self._look([function], now_ms)
+        self._passes.look([function], now_ms)
 
     def drain_pod(self, pod: Pod) -> None:
         """Give a pod no further batch; `remove_pod` when its runs have ended."""
@@ -209,16 +210,36 @@ class Dispatcher:
         runs = list(pod.runs)
         if function.pool.remove(pod):
             self._plans.set_pods(function.pool)
-        touched = [function]
+        touched = {function: None}
         for run in runs:
-            self._fail(run, now_ms, retryable=True)
-        self._look(touched, now_ms)
+            touched |= self._fail(run, now_ms, retryable=True)
+        self._slices.leave(pod)
+        self._passes.look_by_deadline(touched, now_ms)
         return runs
 
     @property
     def pods(self) -> Iterable[Pod]:
         """All pods."""
         return (pod for function in self.functions.values() for pod in function.pool.pods.values())
+
+    # -- slices --------------------------------------------------------------------------------
+
+    def set_slice(self, new: Slice, now_ms: float) -> None:
+        """Add or replace the slice of a pool on a GPU; what runs there counts in the new one."""
+        self._passes.look_at_pods(self._slices.set(new, now_ms), now_ms)
+
+    def close_slice(self, namespace: str, gpu: str, now_ms: float) -> None:
+        """Begin no further batch in a slice, until it is set again; what runs goes on."""
+        self._passes.look_at_pods(self._slices.close((namespace, gpu)), now_ms)
+
+    def remove_slice(self, namespace: str, gpu: str, now_ms: float) -> None:
+        """Remove a slice; its pods get no batch, and what runs goes on."""
+        self._passes.look_at_pods(self._slices.remove((namespace, gpu)), now_ms)
+
+    @property
+    def slices(self) -> Sequence[Slice]:
+        """All slices."""
+        return self._slices.all()
 
     # -- runs ----------------------------------------------------------------------------------
 
@@ -229,53 +250,34 @@ class Dispatcher:
         function = self.functions[run.pod.function]
         if function.observe(run, now_ms):
             self._plans.set_pods(function.pool)
-        self._leave_pod(run, now_ms)
-        touched = {function: None}
+        touched = self._leave_pod(run, now_ms)
         for job in run.jobs:
             if not job.request.ended:
                 job.execute_ms += now_ms - run.execute_ms
-                for function in self._advance(job, run.pod.node, now_ms):
-                    touched[function] = None
-        self._look(touched, now_ms)
+                touched |= dict.fromkeys(self._advance(job, run.pod.node, now_ms))
+        self._passes.look_by_deadline(touched, now_ms)
 
-    def run_failed(self, run: Run, now_ms: float, *, retryable: bool) -> None:
+    def run_failed(self, run: Run, now_ms: float, *, retryable: bool, alone: bool = False) -> None:
         """End a run without an answer.
 
         Its jobs go to the front of their queue: at most twice, then each of them runs alone once,
-        so that one bad input does not end a pool. If ``retryable`` is false they are dropped.
+        so that one bad input does not end a pool. With ``alone``, they run alone next. If
+        ``retryable`` is false they are dropped.
         """
         if not run.ended:
-            self._fail(run, now_ms, retryable=retryable)
-            self._look([self.functions[run.pod.function]], now_ms)
+            touched = self._fail(run, now_ms, retryable=retryable, alone=alone)
+            self._passes.look_by_deadline(touched, now_ms)
 
     # -- time ----------------------------------------------------------------------------------
 
     def wake(self, now_ms: float) -> None:
         """Look at the queues whose time has come."""
-        self._look([f for f in self.functions.values() if f.wake_ms <= now_ms], now_ms)
+        self._passes.wake(now_ms)
 
-    def _look(self, functions: Iterable[FunctionState], now_ms: float) -> None:
-        for function in functions:
-            if not function.rows or not (function.pool.open or function.drops_late):
-                self._wake_at(function, inf)
-                continue
-            look = DispatchPass(
-                function,
-                self._plans.of(function.key[0]),
-                self._prices,
-                now_ms,
-                on_run=self._begin,
-                on_drop=lambda job, now_ms: self._drop(job, "late", now_ms),
-            )
-            look.begin_batches()
-            self._wake_at(function, max(look.wake_ms, now_ms))
-
-    def _wake_at(self, function: FunctionState, wake_ms: float) -> None:
-        before_ms, function.wake_ms = function.wake_ms, wake_ms
-        if wake_ms <= self.wake_at_ms:
-            self.wake_at_ms = wake_ms
-        elif before_ms == self.wake_at_ms:
-            self.wake_at_ms = min(function.wake_ms for function in self.functions.values())
+    @property
+    def wake_at_ms(self) -> float:
+        """When to call `wake`, unless something is reported before; inf: not at all."""
+        return self._passes.wake_at_ms
 
     # -- walks through the workflow ------------------------------------------------------------
 
@@ -320,51 +322,55 @@ class Dispatcher:
         if request.only is not None or not request.unfinished:
             self._close(request)
             state = self.workflows[request.workflow]
-            state.record_end(request, is_hit=now_ms <= request.deadline_ms)
+            state.record(request, is_hit=now_ms <= request.deadline_ms)
             self._actions.end(request, job, now_ms)
             return []
         return self._enter(self.workflows[request.workflow], request, ready, job, node, now_ms)
 
     def _begin(self, run: Run) -> None:
-        pod, now_ms = run.pod, run.begin_ms
-        for job in run.jobs:
-            start_ms = min(max(pod.ready_ms - job.since_ms, 0.0), now_ms - job.since_ms)
-            start_ms = start_ms if not pod.served else 0.0
-            job.start_ms += start_ms
-            job.queue_ms += run.execute_ms - job.since_ms - start_ms
-            job.request.ends_ms[run.stage] = run.end_ms
+        pod = run.pod
+        run.count_waits()
         pod.runs.append(run)
         pod.served += 1
         self.functions[pod.function].pool.sort_in(pod)
+        self._passes.take_tokens(run)
         self._actions.begin(run)
 
-    def _leave_pod(self, run: Run, now_ms: float) -> None:
+    def _leave_pod(self, run: Run, now_ms: float) -> dict[FunctionState, None]:
+        """End a run on its pod; return the functions whose rows may run instead."""
         run.ended = True
         pod = run.pod
         pod.runs.remove(run)
         pod.idle_since_ms = pod.ran_until_ms = now_ms
-        pool = self.functions[pod.function].pool
-        if pod.name in pool.pods:
-            pool.sort_in(pod)
+        function = self.functions[pod.function]
+        if pod.name in function.pool.pods:
+            function.pool.sort_in(pod)
+        return {function: None} | self._passes.give_tokens_back(pod, now_ms)
 
-    def _fail(self, run: Run, now_ms: float, *, retryable: bool) -> None:
-        self._leave_pod(run, now_ms)
+    def _fail(
+        self, run: Run, now_ms: float, *, retryable: bool, alone: bool = False
+    ) -> dict[FunctionState, None]:
+        """End a run without an answer; return the functions whose rows may run instead."""
+        if not alone:  # a server that refuses a batch has ended it; else it may go on there
+            self._passes.keep_tokens(run)
+        freed = self._leave_pod(run, now_ms)
         for job in reversed(run.jobs):
             if job.request.ended:
                 continue
-            job.attempts += 1
+            job.attempts = max(job.attempts + 1, FAILURES_MAX if alone else 0)
             job.avoided |= {run.pod.name}
             if not retryable or job.attempts > FAILURES_MAX:
                 self._drop(job, "failed", now_ms)
             else:
                 job.since_ms = now_ms
                 self.workflows[run.workflow].queues[run.stage].add_waiting(job)
+        return freed
 
     # -- ends of requests ----------------------------------------------------------------------
 
     def _drop(self, job: Job, reason: str, now_ms: float) -> None:
         self._close(job.request)
-        self.workflows[job.request.workflow].record_end(job.request, is_hit=False)
+        self.workflows[job.request.workflow].record(job.request, is_hit=False)
         self._actions.drop(job.request, job, reason, now_ms)
 
     def _close(self, request: Request) -> None:

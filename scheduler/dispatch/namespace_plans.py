@@ -7,6 +7,7 @@ profiles, while `scheduler.planning.document_store` has what the API server repo
 from scheduler.dispatch.requests import WorkflowKey
 from scheduler.dispatch.share_classes import Pool
 from scheduler.dispatch.warm_plans import WarmPlans
+from scheduler.dispatch.workflow_queues import WorkflowQueues
 from scheduler.model.catalogue import UnknownDocumentError, unknown_profile
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.search.rules import Rules
@@ -17,10 +18,12 @@ class NamespacePlans:
 
     Attributes:
         profiles: by name; read only.
+        prices: of the plans.
     """
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
+        self.prices = rules.prices
         self.profiles: dict[str, FunctionProfile] = {}
         self._documents: dict[str, dict[WorkflowKey, Workflow]] = {}  # by namespace
         self._plans: dict[str, WarmPlans] = {}  # by namespace
@@ -32,6 +35,12 @@ class NamespacePlans:
             documents = self._documents.setdefault(namespace, {})
             plans = self._plans[namespace] = WarmPlans(documents, self.profiles, self._rules)
         return plans
+
+    def margin_ratio(self, state: WorkflowQueues) -> float:
+        """Return the margin that a workflow's objective needs from its first stages on."""
+        plans = self.of(state.key[0])
+        entries = (state.names[stage] for stage in state.graph.entries)
+        return max(plans.stage(state.key, name).margin_ratio for name in entries)
 
     def profile(self, name: str) -> FunctionProfile:
         """Return a profile; raises an `UnknownDocumentError`."""

@@ -6,9 +6,9 @@ from math import inf
 from typing import NamedTuple
 
 from scheduler.dispatch.requests import Job, WorkflowKey
+from scheduler.dispatch.slices import Slice, remaining_ms
 
 FunctionKey = tuple[str, str]  # namespace of its server, name of its profile
-OVERDUE_MS = 1.0  # so that a look at what is overdue is not repeated at the same moment
 
 
 class PodState(Enum):
@@ -35,6 +35,8 @@ class Pod:
         name: unique among the pods of a dispatcher.
         node, gpu: where it is, as far as the owner knows.
         slots: batches that it takes at a time; those after the first wait in the pod.
+        pooled: its batches need tokens of the slice of its GPU, which it holds once while it runs.
+        slice: of a pooled pod; the dispatcher sets it.
         ready_ms: end of its start; predicted while it starts.
         idle_since_ms: end of its last run, or of its start.
         ran_until_ms: end of its last run; -inf before the first one has ended.
@@ -48,11 +50,13 @@ class Pod:
         "idle_since_ms",
         "name",
         "node",
+        "pooled",
         "ran_until_ms",
         "ready_ms",
         "runs",
         "served",
         "share",
+        "slice",
         "slots",
         "state",
     )
@@ -66,6 +70,7 @@ class Pod:
         node: str = "",
         gpu: str = "",
         slots: int = 1,
+        pooled: bool = False,
         state: PodState = PodState.STARTING,
         ready_ms: float = inf,
     ) -> None:
@@ -75,6 +80,8 @@ class Pod:
         self.node = node
         self.gpu = gpu
         self.slots = slots
+        self.pooled = pooled
+        self.slice: Slice | None = None
         self.state = state
         self.ready_ms = ready_ms
         self.idle_since_ms = ready_ms
@@ -85,21 +92,24 @@ class Pod:
     @property
     def is_open(self) -> bool:
         """True if it takes a batch now."""
-        return self.state is PodState.READY and len(self.runs) < self.slots
+        if self.state is not PodState.READY or len(self.runs) >= self.slots:
+            return False
+        if not self.pooled:
+            return True
+        known, share = self.slice, self.share
+        return known is not None and known.admits(self.name, share.gpu_percent, share.cpu)
 
     def free_in_ms(self, now_ms: float) -> float:
-        """Return the predicted time until another batch would execute.
-
-        A run, or a start, that exceeds its prediction is expected to take as long again as it has
-        exceeded it by, and at least `OVERDUE_MS`.
-        """
+        """Return the predicted time until another batch would execute; inf: not known."""
         if self.runs:
-            end_ms = self.runs[-1].end_ms
-        elif self.state is PodState.STARTING:
-            end_ms = self.ready_ms
-        else:
-            return 0.0
-        return end_ms - now_ms if now_ms < end_ms else max(now_ms - end_ms, OVERDUE_MS)
+            return remaining_ms(self.runs[-1].end_ms, now_ms)
+        start_ms = remaining_ms(self.ready_ms, now_ms) if self.state is PodState.STARTING else 0.0
+        if not self.pooled:
+            return start_ms
+        known, share = self.slice, self.share
+        if known is None:
+            return inf
+        return max(start_ms, known.wait_ms(share.gpu_percent, share.cpu, now_ms))
 
 
 class Run:
@@ -155,3 +165,13 @@ class Run:
         self.execute_ms = execute_ms
         self.end_ms = execute_ms + latency_ms
         self.ended = False
+
+    def count_waits(self) -> None:
+        """Add the waits of its jobs, for the start of the pod and in the queue, to their phases."""
+        pod, now_ms = self.pod, self.begin_ms
+        for job in self.jobs:
+            start_ms = min(max(pod.ready_ms - job.since_ms, 0.0), now_ms - job.since_ms)
+            start_ms = start_ms if not pod.served else 0.0
+            job.start_ms += start_ms
+            job.queue_ms += self.execute_ms - job.since_ms - start_ms
+            job.request.ends_ms[self.stage] = self.end_ms

@@ -44,6 +44,7 @@ class Request(StageWalk):
         waiting: its jobs in queues.
         parts_left: by stage that has begun, the parts that have not ended.
         ends_ms: predicted ends of stages that run.
+        recorded: it counts in the hit rate of its workflow.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class Request(StageWalk):
         "only",
         "parts_left",
         "payload",
+        "recorded",
         "waiting",
         "workflow",
     )
@@ -74,7 +76,7 @@ class Request(StageWalk):
         self.arrival_ms = arrival_ms
         self.deadline_ms = deadline_ms
         self.only = only
-        self.ended = False
+        self.ended = self.recorded = False
         self.waiting: dict[Job, None] = {}
         self.parts_left: dict[int, int] = {}
         self.ends_ms: dict[int, float] = {}

@@ -127,8 +127,12 @@ class Pool:
             self.sort_in(pod)
 
     def sort_in(self, pod: Pod) -> None:
-        """Take notice of a pod's new state."""
+        """Update the class of a pod whose state has changed."""
         self.classes[pod.share].sort_in(pod)
+        self.reopen(pod)
+
+    def reopen(self, pod: Pod) -> None:
+        """Update whether a pod takes a batch."""
         if pod.is_open:
             self.open[pod] = None
         else:

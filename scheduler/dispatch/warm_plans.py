@@ -50,7 +50,7 @@ class WarmPlans:
         self._stages: dict[tuple[tuple[str, str], str], StagePlan] = {}
 
     def changed(self) -> None:
-        """Take notice of changed documents."""
+        """Forget the plans: documents or shares have changed."""
         self._planner = None
         self._stages.clear()
 

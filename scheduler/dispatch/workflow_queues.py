@@ -7,6 +7,7 @@ from math import inf
 from typing import Literal
 
 from scheduler.dispatch.choice import Batches, OnLate
+from scheduler.dispatch.dispersion import Dispersion
 from scheduler.dispatch.forecast import Forecast
 from scheduler.dispatch.hit_rate import HitRate
 from scheduler.dispatch.pods import FunctionKey, Pod, Run
@@ -47,14 +48,12 @@ class DueQueue(JobQueue[Job]):
         forecast: of the next row.
         number: among all queues of a dispatcher.
         rows: number of rows that wait.
-        misses: number of late jobs, without those of requests that arrived after their deadline.
     """
 
     __slots__ = (
         "forecast",
         "function",
         "late",
-        "misses",
         "name",
         "number",
         "rows",
@@ -78,7 +77,7 @@ class DueQueue(JobQueue[Job]):
         self.number = number
         self.late: JobQueue[Job] = JobQueue()
         self.forecast = Forecast()
-        self.rows = self.misses = 0
+        self.rows = 0
 
     def add_waiting(self, job: Job) -> None:
         """Add a job; one that has failed goes to the front."""
@@ -99,7 +98,6 @@ class DueQueue(JobQueue[Job]):
         self.function.rows -= job.rows
         if job.late:
             self.function.late_rows -= job.rows
-            self.misses -= job.request.arrived_in_time
             self.late.jobs.remove(job)
         else:
             self.jobs.remove(job)
@@ -112,7 +110,7 @@ class DueQueue(JobQueue[Job]):
 
     def _add_late(self, job: Job) -> None:
         self.function.late_rows += job.rows
-        self.misses += job.request.arrived_in_time
+        self.workflow.record(job.request, is_hit=False)
         self.late.add(job)
 
     def late_rows_since(self, since_ms: float) -> int:
@@ -204,20 +202,28 @@ class WorkflowQueues:
         """Ratio of the requests that must be in time."""
         return self.document.spec.slo.objective
 
-    def record_end(self, request: Request, *, is_hit: bool) -> None:
-        """Record that a request ended, in time or not."""
-        if request.arrived_in_time:
+    def record(self, request: Request, *, is_hit: bool) -> None:
+        """Record that a request was in time, or cannot be any more; once for each request."""
+        if request.arrived_in_time and not request.recorded:
+            request.recorded = True
             self._hit_rate.record(is_hit=is_hit)
 
     @property
     def shortfall_ratio(self) -> float:
         """Recent misses above those that the objective allows, as a ratio of these."""
-        late = sum(queue.misses for queue in self.queues)
-        return self._hit_rate.shortfall_ratio(self.objective_ratio, late)
+        return self._hit_rate.shortfall_ratio(self.objective_ratio)
 
     def entries(self, stage: str | None) -> Sequence[int]:
         """Return the stages that a request enters first; ``stage`` is the only one that it runs."""
         return self.graph.entries if stage is None else [self.names.index(stage)]
+
+    def rows_ahead(self, stage: str | None) -> int:
+        """Return the rows that wait in front of a request that would arrive now."""
+        return sum(self.queues[index].function.rows for index in self.entries(stage))
+
+    def wait_ms(self, stage: str | None, now_ms: float) -> float:
+        """Return the predicted wait of a request that would arrive now; inf without a pod."""
+        return max(self.queues[index].function.wait_ms(now_ms) for index in self.entries(stage))
 
     def later_wait_ms(self, stage: int) -> float:
         """Return the predicted wait at the stages behind one, on the longest way through them."""
@@ -236,6 +242,7 @@ class FunctionState:
 
     Attributes:
         queues: of all stages that run the function.
+        dispersion: of the rows that arrive for them.
         rows: number of rows that wait in them; ``late_rows`` of these cannot be in time any more.
         late_from_ms: when a late row may next run though others may need the pod.
         wake_ms: when it is to be looked at again without an event.
@@ -246,6 +253,7 @@ class FunctionState:
         self.pool = Pool(key, profile)
         self.settings = ServerSettings()
         self._run_times = RunTimes()
+        self.dispersion = Dispersion()
         self.queues: dict[DueQueue, None] = {}
         self.rows = self.late_rows = 0
         self.late_from_ms = -inf
@@ -285,6 +293,11 @@ class FunctionState:
         del self.queues[queue]
         self.rows -= queue.rows
         self.late_rows -= sum(job.rows for job in queue.late.jobs)
+
+    @property
+    def shortfall_ratio(self) -> float:
+        """Largest shortfall of the workflows that it serves."""
+        return max((queue.workflow.shortfall_ratio for queue in self.queues), default=0.0)
 
     @property
     def drops_late(self) -> bool:

@@ -234,23 +234,19 @@ class Binder:
         if pod.function_pod is None or plan is None or placement is None:
             # The watch has confirmed another Binding of the pod to this node in the meantime.
             raise RefusedError(f"the pod has a reservation on node {args.Node} already")
-        grant = _grant(plan, placement, state.ledger.fleet)
+        grant = _grant(pod.function_pod, plan, placement, state.ledger.fleet)
         reservation = Reservation(
             uid=args.PodUID,
             namespace=args.PodNamespace,
             name=args.PodName,
             node=args.Node,
             cpu_milli=cpu_request(pod.function_pod).with_configuration(grant.cpu),
-            gpu_uuid=grant.gpu_uuid,
-            gpu_percent=grant.gpu_percent,
-            memory_mib=grant.memory_mib,
-            batch=grant.batch,
             function=state.documents.function_of(pod.function_pod),
             priority=pod.function_pod.priority,
             grace_s=grace_period_s(pod.raw),
             assumed_at_s=state.monotonic(),
             pod_version=version_of(pod.raw),
-        )
+        ).with_grant(grant)
         try:
             state.ledger.assume(reservation)
         except DoesNotFitError as error:
@@ -294,7 +290,8 @@ class Binder:
         raise RefusedError(result.message)
 
     def _report(self, pod: FunctionPod, grant: Grant) -> None:
-        self._state.metrics.batch_granted(pod, grant.batch)
+        if not pod.is_holder:
+            self._state.metrics.batch_granted(pod, grant.batch)
         if not grant.plan["feasible"]:
             self._link.record_event(
                 Reference.pod(pod.namespace, pod.name, pod.uid),
@@ -308,7 +305,7 @@ def _is_bound(raw: Mapping[str, Any], uid: str) -> bool:
     return raw["metadata"]["uid"] == uid and bool((raw.get("spec") or {}).get("nodeName"))
 
 
-def _grant(plan: Plan, placement: Placement, fleet: Fleet) -> Grant:
+def _grant(pod: FunctionPod, plan: Plan, placement: Placement, fleet: Fleet) -> Grant:
     """Build the grant of a placement on one node."""
     candidate = placement.candidate
     gpu = fleet.gpus[int(placement.gpu_rows[0])]
@@ -328,6 +325,7 @@ def _grant(plan: Plan, placement: Placement, fleet: Fleet) -> Grant:
             "exact": plan.exact,
             "epsilon": plan.epsilon,
             "message": plan.message,
+            **({"pool": pod.pool} if pod.pool else {}),
         },
     )
 

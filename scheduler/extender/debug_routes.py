@@ -28,7 +28,8 @@ def service_health_router(service: Service) -> APIRouter:
 def exposition(service: Service) -> AsyncIterator[bytes]:
     """Render the metrics of a service in Prometheus' text format, in parts."""
     service.refresh_gauges()
-    return service.metrics.exposition(service.state.ledger.fleet, service.settings.limits)
+    ledger = service.state.ledger
+    return service.metrics.exposition(ledger.fleet, ledger.limits, ledger.pools.slices())
 
 
 def router(service: Service) -> APIRouter:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler.extender.scheduling import Scheduler
-from scheduler.model.pod import PodError, grant_of
+from scheduler.model.pod import grant_of
+from scheduler.model.pod_fields import PodError
 from scheduler.planning.pods import describe
 from scheduler.server.errors import RefusedError
 
@@ -61,6 +62,7 @@ def _granted(raw: Mapping[str, Any]) -> dict[str, Any]:
             "gpu_percent": grant.gpu_percent,
             "memory_mib": grant.memory_mib,
             "batch": grant.batch,
+            "pool": grant.pool,
             "plan": dict(grant.plan),
         },
         "error": "",

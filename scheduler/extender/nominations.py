@@ -6,7 +6,7 @@ could take the GPU that becomes free, and the first one would have to preempt ag
 that preempt chose is held until the pod is bound, is deleted, or loses its nomination.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -57,9 +57,14 @@ class Nominations:
         return () if nomination is None else nomination.victims
 
     @contextmanager
-    def reserved(self, fleet: Fleet, pod: PendingPod) -> Iterator[None]:
-        """Reserve nominated shares of pods of no lower priority; the block must not await."""
-        nominations = list(self._against(pod))
+    def reserved(
+        self, fleet: Fleet, pod: PendingPod, further: Iterable[Nomination] = ()
+    ) -> Iterator[None]:
+        """Reserve nominated shares of pods of no lower priority; the block must not await.
+
+        ``further`` are shares that are reserved, too.
+        """
+        nominations = [*self._against(pod), *further]
         for nomination in nominations:
             fleet.reserve(nomination)
         try:

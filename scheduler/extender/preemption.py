@@ -4,6 +4,9 @@ kube-scheduler's own dry run counts GPU percent per node, not per GPU: its victi
 halves of two GPUs for a pod that needs a whole one. Here its victims are tried on each GPU, and
 pods of lower priority on that GPU are added until the pod fits. Victims on other GPUs are spared,
 unless the node needs their vCPUs or percent. Victims that violate no disruption budget go first.
+
+A member of a pool frees memory and no percent, a holder percent and no memory. A member that waits
+needs a slice of its pool, so it evicts no holder of its namespace.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,6 +17,7 @@ from scheduler.extender.nominations import Nomination
 from scheduler.extender.scheduling import Scheduler
 from scheduler.extender.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from scheduler.ledger.reservation import Reservation
+from scheduler.model.names import POOL_HOLDER, POOL_MEMBER
 from scheduler.model.node import Gpu
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.model.pod import FunctionPod
@@ -37,7 +41,7 @@ class _Capacity:
         return _Capacity(
             self.percent + victim.gpu_percent,
             self.memory_mib + victim.memory_mib,
-            self.clients + 1,
+            self.clients + (victim.memory_mib > 0),
         )
 
     def first_fit(self, demands: Demands) -> Configuration | None:
@@ -166,7 +170,7 @@ class Preemptor:
         for victim in remaining:
             if victim.gpu_uuid == earlier.gpu_uuid:
                 capacity = capacity.without(victim)
-        demands = call.demands(gpu)
+        demands = self._demands(pod, call, gpu)
         granted = capacity.first_fit(demands) if gpu.healthy else None
         if granted is None:
             return None
@@ -190,7 +194,7 @@ class Preemptor:
         unknown = [uid for uid in call.uids if uid not in reservations]
         choices = []
         for gpu in gpu_node.gpus:
-            demands = call.demands(gpu)
+            demands = self._demands(pod, call, gpu)
             if not demands or not gpu.healthy:
                 continue
             gpu_row = fleet.gpu_row(node, gpu.uuid)
@@ -199,13 +203,41 @@ class Preemptor:
             for reservation in proposed:
                 if reservation.gpu_uuid == gpu.uuid:
                     capacity = capacity.without(reservation)
-            lower = [r for r in on_gpu if r not in proposed and r.priority < pod.priority]
+            lower = [
+                r
+                for r in on_gpu
+                if r not in proposed
+                and r.priority < pod.priority
+                and not (pod.is_member and r.pool == POOL_HOLDER and r.namespace == pod.namespace)
+            ]
             extra, capacity = _fewest(capacity, demands, self._by_importance(lower, proposed))
             granted = capacity.first_fit(demands)
             if granted is not None:
                 nomination = _nomination(pod, node, gpu.uuid, granted)
                 choices.append(self._choice(pod, nomination, proposed, extra, unknown))
         return min(choices, key=lambda choice: choice.loss, default=None)
+
+    def _demands(self, pod: FunctionPod, call: _NodeCall, gpu: Gpu) -> Demands:
+        """Return what the candidates for a GPU demand of it; none where the pod cannot be there."""
+        demands = call.demands(gpu)
+        if not pod.pool:
+            return demands
+        slices = [
+            slice_
+            for slice_ in self._state.ledger.pools.slices(pod.namespace)
+            if (slice_.node, slice_.gpu_uuid) == (call.node, gpu.uuid)
+        ]
+        if pod.is_holder:
+            return [] if slices else demands
+        return [
+            replace(demand, gpu_percent=0)
+            for demand in demands
+            if any(
+                slice_.uid not in call.uids
+                and not slice_.problem(demand.gpu_percent, 1000 * demand.cpu)
+                for slice_ in slices
+            )
+        ]
 
     def _evictable(self, node: str) -> dict[str, Reservation]:
         """Return the reservations of a node's pods, by UID, without pods that have vanished."""
@@ -300,7 +332,7 @@ def _rank(victims: Collection[Reservation]) -> tuple[int, int]:
 def _fewest(
     capacity: _Capacity, demands: Demands, lower: list[Reservation]
 ) -> tuple[list[Reservation], _Capacity]:
-    """Take victims, in their order, until some candidate fits.
+    """Take victims, in their order, until some candidate fits, and spare members of no use to it.
 
     Return them, and the capacity after their eviction.
     """
@@ -310,4 +342,11 @@ def _fewest(
             break
         victims.append(reservation)
         capacity = capacity.without(reservation)
+    for member in [victim for victim in victims if victim.pool == POOL_MEMBER]:
+        spared = _Capacity(
+            capacity.percent, capacity.memory_mib - member.memory_mib, capacity.clients - 1
+        )
+        if spared.first_fit(demands) is not None:
+            victims.remove(member)
+            capacity = spared
     return victims, capacity

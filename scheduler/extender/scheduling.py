@@ -1,14 +1,17 @@
 """Scheduling of one pod: plan it, try the candidates on nodes, return one `Decision`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from scheduler.extender.nominations import Nominations
+from scheduler.extender.nominations import Nomination, Nominations
 from scheduler.model.message_text import listed
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod
+from scheduler.placement.candidates import CandidateTable
+from scheduler.placement.members import GpuSlice, member_refusals, place_member
 from scheduler.placement.placement import Placement, place
 from scheduler.placement.reasons import Refusal, refusals
 from scheduler.placement.scores import SCORE_MAX
@@ -72,7 +75,7 @@ class Scheduler:
         reservation = self._state.ledger.reservation(pod.uid)
         if reservation is not None:
             return _binding_in_progress(reservation.node, nodes)
-        with self.nominations.reserved(self._state.ledger.fleet, pod):
+        with self._reserved_for_others(pod):
             try:
                 plan, placement = self._place(pod.function_pod, nodes)
             except TooLargeError as error:
@@ -91,7 +94,7 @@ class Scheduler:
             return dict.fromkeys(nodes, 0)
         if self._state.ledger.reservation(pod.uid) is not None:
             return dict.fromkeys(nodes, SCORE_MAX)
-        with self.nominations.reserved(self._state.ledger.fleet, pod):
+        with self._reserved_for_others(pod):
             _, placement = self._place(pod.function_pod, nodes)
         return dict(zip(nodes, placement.scores.tolist(), strict=True))
 
@@ -116,6 +119,16 @@ class Scheduler:
         self, pod: FunctionPod, nodes: list[str], plan: Plan, latencies: StartLatencies
     ) -> Placement:
         state = self._state
+        if pod.is_member:
+            function = state.documents.function_of(pod)
+            return place_member(
+                state.ledger.fleet,
+                CandidateTable(state.ledger.fleet, plan.candidates, cpu_request(pod)),
+                state.ledger.fleet.rows(nodes),
+                node_start_ms=latencies.node_ms,
+                slices=state.ledger.pools.slices(pod.namespace, function),
+                home_key=self._affinities(pod).home_key,
+            )
         return place(
             state.ledger.fleet,
             plan.candidates,
@@ -126,6 +139,25 @@ class Scheduler:
             mix_of=state.ledger.mix,
             affinities=self._affinities(pod),
         )
+
+    @contextmanager
+    def _reserved_for_others(self, pod: PendingPod) -> Iterator[None]:
+        """Reserve what the pod must not take; the block must not await.
+
+        Nominated shares, and for a holder the GPUs of which its pool has a slice already.
+        """
+        fleet = self._state.ledger.fleet
+        percent = fleet.limits.percent_max
+        of_pool = [
+            Nomination(slice_.node, slice_.gpu_uuid, percent, 0, 0)
+            for slice_ in self._slices_of_holder(pod)
+        ]
+        with self.nominations.reserved(fleet, pod, of_pool):
+            yield
+
+    def _slices_of_holder(self, pod: PendingPod) -> list[GpuSlice]:
+        is_holder = pod.function_pod is not None and pod.function_pod.is_holder
+        return self._state.ledger.pools.slices(pod.namespace) if is_holder else []
 
     def _decision(
         self, pod: PendingPod, nodes: list[str], plan: Plan, placement: Placement
@@ -139,14 +171,24 @@ class Scheduler:
         return Decision(
             feasible,
             passing,
-            self._refusals(nodes, plan, placement),
+            self._refusals(pod, nodes, plan, placement),
             plan,
             placement,
         )
 
-    def _refusals(self, nodes: list[str], plan: Plan, placement: Placement) -> dict[str, Refusal]:
+    def _refusals(
+        self, pod: PendingPod, nodes: list[str], plan: Plan, placement: Placement
+    ) -> dict[str, Refusal]:
         problems = self._state.nodes.problems
-        reasons = refusals(placement, nodes, plan.budget_ms)
+        if pod.function_pod is not None and pod.function_pod.is_member:
+            slices = self._state.ledger.pools.slices(pod.namespace)
+            reasons = member_refusals(placement, nodes, slices)
+        else:
+            reasons = refusals(placement, nodes, plan.budget_ms)
+        for slice_ in self._slices_of_holder(pod):
+            if (refusal := reasons.get(slice_.node)) is not None:
+                note = f"the pool has a slice of GPU {slice_.gpu_uuid} already"
+                reasons[slice_.node] = replace(refusal, reason=f"{refusal.reason}; {note}")
         for name in reasons.keys() & problems.keys():
             reasons[name] = Refusal(problems[name], resolvable=False)
         for gpu in self._state.ledger.name_conflicts():

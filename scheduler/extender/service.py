@@ -14,6 +14,7 @@ from scheduler.extender.binding import Binder
 from scheduler.extender.binding_voider import BindingVoider
 from scheduler.extender.capacity_report import CapacityReport
 from scheduler.extender.disruption_budgets import DisruptionBudgets
+from scheduler.extender.document_conditions import PERIOD_S, DocumentConditions
 from scheduler.extender.preemption import Preemptor
 from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.extender.stale_cache import STALE_WAIT_S, RefusalGuard
@@ -50,6 +51,7 @@ class Service:
             read_pod=partial(self.link.get_pod, timeout_s=STALE_WAIT_S),
         )
         self.capacity_report = CapacityReport(self.state)
+        self.document_conditions = DocumentConditions(planning)
         self._preemptor = Preemptor(self.state, self.scheduler, self.disruption_budgets)
         voider = BindingVoider(self.state, self.link)
         self.ownership = BindOwnership(
@@ -123,12 +125,17 @@ class Service:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside, and bind pods."""
-        works = (self.ownership.run(), repeat(self._upkeep, UPKEEP_S))
+        works = (
+            self.ownership.run(),
+            repeat(self._upkeep, UPKEEP_S),
+            repeat(self.document_conditions.write, PERIOD_S),
+        )
         async with self.planning.running():
             async with background_tasks(works, self.planning.note_exit):
                 yield
             await self.binder.until_idle()
             await self.ownership.release()
+            await self.document_conditions.release()
 
     async def _upkeep(self) -> None:
         """Settle lost Bindings, and report over-commits and configurations without a node."""

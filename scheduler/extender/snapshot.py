@@ -16,7 +16,7 @@ from scheduler.planning.pods import PendingPod, describe
 from scheduler.planning.state import State
 from scheduler.settings import Settings
 
-SNAPSHOT_VERSION = 3
+SNAPSHOT_VERSION = 4
 
 
 class SnapshotError(ValueError):
@@ -195,4 +195,8 @@ def _reservation(pod: Mapping[str, Any], node: str, gpu_uuid: str | None) -> Res
         function=pod["function"],
         priority=pod["priority"],
         is_daemon=pod["is_daemon"],
+        pool=pod["pool"],
+        is_ending=pod["is_ending"],
+        slice_percent=pod["slice_percent"],
+        slice_cpu_milli=pod["slice_cpu_milli"],
     )

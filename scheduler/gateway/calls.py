@@ -5,13 +5,19 @@ Fronts speak a protocol (HTTP, gRPC) and decide nothing; the backend queues, bat
 
 from asyncio import Future
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from scheduler.model.message_text import quoted
 from scheduler.oip.infer_request import InferRequest
 from scheduler.oip.tensor import Tensor
 
 Headers = tuple[tuple[bytes, bytes], ...]
 """Names in lower case, and values."""
+MODEL_VERSION: Final = "1"
+"""The only version of each workflow."""
+RETRY_AFTER_S: Final = 1.0
+"""Time before another attempt, where no better one is known."""
+_TEMPORARY: Final = (429, 503)
 
 
 class InferCall(NamedTuple):
@@ -62,11 +68,14 @@ class CallError(Exception):
 
     Attributes:
         status: HTTP status: 400, 404, 413, 429, 502, 503 or 504.
-        retry_after_s: time after which another attempt may succeed, or None.
+        retry_after_s: time after which another attempt may succeed, or None. Default:
+            `RETRY_AFTER_S` with status 429 or 503.
     """
 
     def __init__(self, status: int, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
+        if retry_after_s is None and status in _TEMPORARY:
+            retry_after_s = RETRY_AFTER_S
         self.status = status
         self.retry_after_s = retry_after_s
 
@@ -76,6 +85,20 @@ class CallMovedError(CallError):
 
     def __init__(self) -> None:
         super().__init__(421, "another replica serves this namespace; send the request to it")
+
+
+def check_version(workflow: str, version: str) -> None:
+    """Check the model version that a call names.
+
+    Raises:
+        CallError: 404; there is no such version.
+    """
+    if version != MODEL_VERSION:
+        raise CallError(
+            404,
+            f"workflow {quoted(workflow)} has version {MODEL_VERSION} alone; call it with this "
+            "version, or without one",
+        )
 
 
 class Backend(Protocol):

@@ -7,6 +7,9 @@ from scheduler.gateway.calls import Headers
 from scheduler.oip.batch import RowRange
 from scheduler.oip.tensor import Tensor
 
+_CLIENT_ERRORS = range(400, 500)
+_SETUP_ERRORS = frozenset({401, 403, 404, 405, 407, 408, 409, 429})  # of its setup or its load
+
 
 class ModelServerError(Exception):
     """A batch without an answer; the text states why.
@@ -15,12 +18,26 @@ class ModelServerError(Exception):
         status: HTTP status of the model server, or 502, 503 or 504 if it sent none.
         retryable: true if another model server may answer: the connection to this one was refused,
             reset or closed before the last byte of its answer. It may have run the batch.
+        is_unreachable: true if there was no connection to the server.
     """
 
-    def __init__(self, status: int, message: str, *, retryable: bool = False) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        retryable: bool = False,
+        is_unreachable: bool = False,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.retryable = retryable
+        self.is_unreachable = is_unreachable
+
+    @property
+    def is_refusal(self) -> bool:
+        """True if the server says that the request is invalid."""
+        return self.status in _CLIENT_ERRORS and self.status not in _SETUP_ERRORS
 
 
 class NotOwnerError(ModelServerError):

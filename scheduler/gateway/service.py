@@ -18,8 +18,10 @@ from scheduler.cluster.resource import (
     SERVER_PODS,
     WORKFLOWS,
 )
+from scheduler.cluster.status_writer import StatusWriter
 from scheduler.cluster.watches import Watched
 from scheduler.dispatch.pods import FunctionKey
+from scheduler.dispatch.slices import Slice
 from scheduler.gateway.access import Reviews, TokenAccess
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import Backend
@@ -27,21 +29,23 @@ from scheduler.gateway.discovery.documents import ServedDocuments
 from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.discovery.gpu_nodes import GpuNodes
 from scheduler.gateway.discovery.server_pods import ServerPod
-from scheduler.gateway.metrics import GatewayMetrics, Gauges
+from scheduler.gateway.metrics import GatewayMetrics, Gauges, PoolGauge
 from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.replicas.peers import Peers
 from scheduler.gateway.replicas.replicas import LEASE_LABELS, ReplicaLeases, ReplicatedGateway
-from scheduler.gateway.scaling.pod_pools import PodClient
+from scheduler.gateway.scaling.slice_fence import SliceFence
+from scheduler.gateway.scaling.slice_holders import HolderClient
 from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
+from scheduler.gateway.serving_conditions import PERIOD_S, ServingConditions
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.function_server import FunctionServer
 from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search import planner
-from scheduler.server.background import background_tasks
+from scheduler.server.background import background_tasks, repeat
 from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -58,11 +62,13 @@ class Link(Protocol):
     def synced(self) -> bool: ...
     async def run(self) -> None: ...
     @property
-    def pods(self) -> PodClient: ...
+    def pods(self) -> HolderClient: ...
     @property
     def events(self) -> EventRecorder: ...
     @property
     def reviews(self) -> Reviews: ...
+    @property
+    def statuses(self) -> StatusWriter: ...
     def leases(self, namespace: str, labels: Mapping[str, str]) -> LeaseClient: ...
 
 
@@ -127,6 +133,8 @@ class GatewayService:
                 peers=environment.peers,
             )
             client = leases.fence.connect
+        slice_fence = SliceFence(client, environment.lease_clock)
+        client = slice_fence.connect
         self.runtime = Runtime(
             settings.rules,
             self.metrics,
@@ -142,10 +150,9 @@ class GatewayService:
         if gateway.pods:
             self.template_pods = TemplatePods(
                 self.runtime,
-                prices=settings.prices,
-                server_context_mib=settings.server_context_mib,
+                settings=settings,
                 gateway=gateway,
-                scheduler_name=settings.scheduler_name,
+                slice_fence=slice_fence,
                 connect=client,
                 link=link,
             )
@@ -163,6 +170,13 @@ class GatewayService:
             gate or pools or self.runtime, self.documents.profile, pools and (gate or pools)
         )
         self.documents.on_profile = self.discovery.profile_changed
+        self.conditions = ServingConditions(
+            self.documents,
+            self.discovery,
+            is_owner=self._is_owner,
+            pods_wanted=self._pods_wanted,
+            refusal=None if pools is None else pools.refusal,
+        )
         self._follow()
 
     def _follow(self) -> None:
@@ -199,6 +213,7 @@ class GatewayService:
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside; at the end, close all connections to pods."""
         works = [self._prepare(), self.link.run(), *(work() for work in self._works)]
+        works.append(repeat(self._write_statuses, PERIOD_S))
         if self.template_pods is not None:
             works.append(self.template_pods.run())
         if self.replicas is not None:
@@ -222,6 +237,16 @@ class GatewayService:
         while self.not_ready_reason():  # noqa: ASYNC110 - of several parts
             await asyncio.sleep(_READY_POLL_S)
         await replicas.run()
+
+    async def _write_statuses(self) -> None:
+        if not self.not_ready_reason():
+            await self.link.statuses.write_all(self.conditions.statuses())
+
+    def _is_owner(self, namespace: str) -> bool:
+        """Return true if this process dispatches to a namespace now."""
+        return not self.runtime.is_draining and (
+            self.replicas is None or self.replicas.owned.serves(namespace)
+        )
 
     async def drain(self) -> None:
         """Be not ready, refuse new calls, and wait until the others are answered.
@@ -264,6 +289,8 @@ class GatewayService:
         prices = self.settings.prices
         for pod in self.discovery.known_pods():
             states[pod.function][pod.state] += 1
+            if pod.pooled:
+                continue
             dollars_per_hour[pod.function] += prices.request_cost_dollars(
                 MS_PER_HOUR, pod.cpu, pod.gpu_percent, 1, pod.gpu_model
             )
@@ -277,7 +304,30 @@ class GatewayService:
             },
             dollars_per_hour=dollars_per_hour,
             body_bytes=self.memory.held_bytes,
+            pools=self._pool_gauges(),
         )
+
+    def _pool_gauges(self) -> dict[str, PoolGauge]:
+        processes: Counter[str] = Counter()
+        for pod in self.discovery.known_pods():
+            processes[pod.function[0]] += pod.gpu_percent if pod.pooled else 0
+        slices: defaultdict[str, list[Slice]] = defaultdict(list)
+        for known in self.runtime.dispatcher.slices:
+            slices[known.namespace].append(known)
+        return {
+            namespace: PoolGauge(
+                slice_percent=sum(known.percent for known in held),
+                running_percent=sum(known.used_percent for known in held),
+                process_percent=processes[namespace],
+                dollars_per_hour=sum(
+                    self.settings.prices.request_cost_dollars(
+                        MS_PER_HOUR, known.cpus, known.percent, 1, known.gpu_model
+                    )
+                    for known in held
+                ),
+            )
+            for namespace, held in slices.items()
+        }
 
     def _pods_wanted(self, server: FunctionServer, ready_pods: int) -> int:
         function, spec = server.function_key, server.spec

@@ -4,7 +4,7 @@ Prices, planning, logs and the health server are those of `scheduler.settings`.
 """
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -88,6 +88,17 @@ class GatewaySettings(BaseSettings):
         gt=0,
         description="time from there until its model is ready, s, and for which it may not be "
         "ready afterwards; then the pod is replaced",
+    )
+    share: Literal["pooled", "reserved"] = Field(
+        "reserved",
+        description="share of the pods of a template that names none. pooled: they hold percent of "
+        "a GPU only while a batch runs, in slices that the gateway's holders hold for the "
+        "namespace; reserved: each holds its own all the time",
+    )
+    holder_image: str = Field(
+        "",
+        description="image of holders, with a shell and `sleep`; empty: the gateway creates no "
+        "slices, and all pods are reserved",
     )
     cpus_per_gpu: float | None = Field(
         None,

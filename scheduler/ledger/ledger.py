@@ -11,7 +11,9 @@ from typing import Any
 
 from scheduler.ledger.demand_mix import DemandCounter
 from scheduler.ledger.gpu_names import GpuNames, NameConflict
+from scheduler.ledger.pools import Pools
 from scheduler.ledger.reservation import Reservation
+from scheduler.model.names import POOL_MEMBER
 from scheduler.model.node import Node
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.fragmentation import RequestClass, RequestMix
@@ -44,6 +46,7 @@ class Ledger:
     Attributes:
         fleet: nodes and GPUs with their free capacity; only the ledger writes it.
         limits: limits of what the pods of one GPU may reserve together.
+        pools: slices of GPUs that namespaces hold, and their members.
         free_capacity_epoch: number of events that may have freed capacity: a release, a node that
             was added or changed.
     """
@@ -51,6 +54,7 @@ class Ledger:
     def __init__(self, limits: Limits | None = None) -> None:
         self.fleet = Fleet(limits)
         self.limits = self.fleet.limits
+        self.pools = Pools()
         self.free_capacity_epoch = 0
         self._reservations: dict[str, Reservation] = {}
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
@@ -289,6 +293,8 @@ class Ledger:
         gpu_row = fleet.gpu_row(reservation.node, reservation.gpu_uuid)
         if gpu_row < 0 or views.model[gpu_row] < 0:
             raise DoesNotFitError(f"{_place(reservation)} is not there or not healthy")
+        if problem := self.pools.problem(reservation):
+            raise DoesNotFitError(f"{_place(reservation)}: {problem}")
         percent, memory = views.percent[gpu_row], views.memory_mib[gpu_row]
         if percent < reservation.gpu_percent or memory < reservation.memory_mib:
             raise DoesNotFitError(
@@ -304,6 +310,7 @@ class Ledger:
     def _reserve(self, reservation: Reservation) -> None:
         self._reservations[reservation.uid] = reservation
         self._by_node[reservation.node].add(reservation.uid)
+        self.pools.add(reservation)
         self.fleet.reserve(reservation)
         if self._demand is not None:
             self._count(reservation)
@@ -317,6 +324,7 @@ class Ledger:
             on_node.discard(uid)
             if not on_node:
                 del self._by_node[reservation.node]
+            self.pools.remove(reservation)
             self.fleet.release(reservation)
             if self._demand is not None:
                 self._demand.remove(uid)
@@ -325,8 +333,11 @@ class Ledger:
         return reservation
 
     def _count(self, reservation: Reservation) -> None:
-        """Count the reservation in the mix, if that is counted, as long as its GPU exists."""
-        if self._demand is None or reservation.gpu_uuid is None:
+        """Count the reservation in the mix, if that is counted, as long as its GPU exists.
+
+        Members of pools do not count: they take the room that their holders have.
+        """
+        if self._demand is None or reservation.gpu_uuid is None or reservation.pool == POOL_MEMBER:
             return
         gpu_row = self.fleet.gpu_row(reservation.node, reservation.gpu_uuid)
         gpu = self.fleet.gpus[gpu_row] if gpu_row >= 0 else None

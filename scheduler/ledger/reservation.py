@@ -4,13 +4,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from scheduler.model.names import POOL_MEMBER
+from scheduler.model.pod import Grant
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """Capacity that one pod reserves; a pod without a function only vCPUs (``gpu_uuid`` None).
 
     Attributes:
+        gpu_percent: percent of the GPU that nobody else has; 0 for a member of a pool.
+        memory_mib: memory of the pod's process on the GPU; 0 for a holder, which has none.
         is_daemon: true if the pod belongs to its node, and not to a function.
+        pool: role in the pool of the namespace; empty: none.
+        is_ending: true if the pod is deleted, or has vanished; its slice takes no member.
+        slice_percent: percent that a batch of a member takes of its slice.
+        slice_cpu_milli: vCPUs that a batch of a member takes of its slice, in thousandths.
         grace_s: longest time that containers of the pod may outlive its object, in seconds.
         assumed_at_s: time of the assumption on a monotonic clock; None: seen bound in the cluster.
         pod_version: version of the pod in its Binding, or in which it was seen bound first; 0:
@@ -31,6 +40,10 @@ class Reservation:
     function: str = ""
     priority: int = 0
     is_daemon: bool = False
+    pool: str = ""
+    is_ending: bool = False
+    slice_percent: int = 0
+    slice_cpu_milli: int = 0
     grace_s: float = 0.0
     assumed_at_s: float | None = None
     pod_version: int = field(default=0, compare=False)
@@ -45,6 +58,20 @@ class Reservation:
         """Return the same reservation, seen in the cluster."""
         return replace(self, assumed_at_s=None)
 
+    def with_grant(self, grant: Grant) -> "Reservation":
+        """Return the reservation with the part of a GPU that a grant gives the pod."""
+        is_member = grant.pool == POOL_MEMBER
+        return replace(
+            self,
+            gpu_uuid=grant.gpu_uuid,
+            gpu_percent=0 if is_member else grant.gpu_percent,
+            memory_mib=grant.memory_mib,
+            batch=grant.batch,
+            pool=grant.pool,
+            slice_percent=grant.gpu_percent if is_member else 0,
+            slice_cpu_milli=1000 * grant.cpu if is_member else 0,
+        )
+
     def as_json(self) -> dict[str, Any]:
         """Return what a person or a replay needs to know, for the snapshot."""
         return {
@@ -58,5 +85,9 @@ class Reservation:
             "function": self.function,
             "priority": self.priority,
             "is_daemon": self.is_daemon,
+            "pool": self.pool,
+            "is_ending": self.is_ending,
+            "slice_percent": self.slice_percent,
+            "slice_cpu_milli": self.slice_cpu_milli,
             "state": "confirmed" if self.confirmed else "assumed",
         }

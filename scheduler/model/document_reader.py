@@ -24,6 +24,7 @@ class Problem:
     field: str  # "spec.stages[1].after", or "" for the whole document
     message: str
     warning: bool = False
+    reason: str = "Invalid"  # of the condition Accepted
 
     def __str__(self) -> str:
         place = f"{self.document}: {self.field}" if self.field else self.document
@@ -96,11 +97,19 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
         raise DocumentError([Problem(source, _name_of(raw, fallback_name), "kind", message)])
     try:
         # By alias only: Kubernetes does not know the snake_case names and would drop the fields.
-        return KINDS[kind].model_validate(raw, by_alias=True, by_name=False)
+        # A status is written by programs, and no document is invalid because of it.
+        document = {key: value for key, value in raw.items() if key != "status"}
+        return KINDS[kind].model_validate(document, by_alias=True, by_name=False)
     except ValidationError as error:
         name = _name_of(raw, fallback_name)
         raise DocumentError(
-            Problem(source, name, _field(detail["loc"]), _message(detail["msg"], detail["input"]))
+            Problem(
+                source,
+                name,
+                _field(detail["loc"]),
+                _message(detail["msg"], detail["input"]),
+                reason=_reason(detail["type"]),
+            )
             for detail in _causes(error.errors(include_url=False))
         ) from None
 
@@ -114,7 +123,8 @@ def stage_limit_problems(workflow: Workflow, stages_max: int, source: str) -> li
         f"{count} stages are more than the limit of {stages_max}; merge or remove stages, or raise "
         "ESG_STAGES_MAX"
     )
-    return [Problem(source, f"Workflow {'/'.join(workflow.key)}", "spec.stages", message)]
+    name = f"Workflow {'/'.join(workflow.key)}"
+    return [Problem(source, name, "spec.stages", message, reason="TooManyStages")]
 
 
 def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
@@ -162,6 +172,11 @@ def _field(location: tuple[int | str, ...]) -> str:
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path
+
+
+def _reason(kind: str) -> str:
+    """Return the type of an error that the models define; pydantic's own are in lower case."""
+    return kind if kind[0].isupper() else "Invalid"
 
 
 def _message(message: str, value: Any) -> str:

@@ -9,9 +9,10 @@ Fields are camelCase in YAML and snake_case here. Names include units.
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from itertools import product
-from typing import Any, Literal, Self
+from typing import Any, Literal, LiteralString, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from scheduler.model.document_fields import (
     LATENCY_MAX_MS,
@@ -105,7 +106,9 @@ class WorkflowSpec(DocumentModel):
         "serve it by the cheapest or the fastest configuration, or drop it; unset: "
         "ESG_ON_LOST_SLO",
     )
-    stages: tuple[Stage, ...] = Field(min_length=1, max_length=STAGES_MAX)
+    stages: tuple[Stage, ...] = Field(
+        min_length=1, max_length=STAGES_MAX, description="steps, whose `after` form no cycle"
+    )
 
     @model_validator(mode="after")
     def _stages_form_a_dag(self) -> Self:
@@ -117,17 +120,23 @@ class WorkflowSpec(DocumentModel):
             for before in stage.after:
                 if before not in names:
                     stages = ", ".join(names)
-                    raise ValueError(
+                    raise _refusal(
+                        "UnknownStage",
                         f"stages: {stage.name!r} comes after {before!r}, which is not a stage of "
-                        f"this workflow (stages are {stages})"
+                        f"this workflow (stages are {stages})",
                     )
         try:
             TopologicalSorter({stage.name: stage.after for stage in self.stages}).prepare()
         except CycleError as error:
             # graphlib lists the cycle from each stage to one that it waits for.
             cycle = " after ".join(error.args[1])
-            raise ValueError(f"stages: a cycle, {cycle}; remove one 'after'") from None
+            raise _refusal("Cycle", f"stages: a cycle, {cycle}; remove one 'after'") from None
         return self
+
+
+def _refusal(reason: LiteralString, text: str) -> PydanticCustomError:
+    """Return an error whose type is the reason of the condition Accepted."""
+    return PydanticCustomError(reason, "{text}", {"text": text})
 
 
 class Workflow(DocumentModel):
@@ -197,7 +206,9 @@ class GpuProfile(DocumentModel):
         strict=True,
         description="the configurations are deliberately not a full batch x cpu x gpuPercent grid",
     )
-    configurations: tuple[ProfiledConfiguration, ...] = Field(min_length=1, max_length=16384)
+    configurations: tuple[ProfiledConfiguration, ...] = Field(
+        min_length=1, max_length=16384, description="measured points, each once"
+    )
 
     @model_validator(mode="after")
     def _grid_has_no_hole(self) -> Self:
@@ -240,7 +251,9 @@ class FunctionProfileSpec(DocumentModel):
         strict=True,
         description="output of one request, MiB: the next stage reads it",
     )
-    gpus: tuple[GpuProfile, ...] = Field(min_length=1, max_length=64)
+    gpus: tuple[GpuProfile, ...] = Field(
+        min_length=1, max_length=64, description="GPU models on which it was measured, each once"
+    )
 
     @model_validator(mode="after")
     def _one_profile_a_model(self) -> Self:

@@ -6,17 +6,25 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from scheduler.model.document_fields import DocumentModel, Metadata, Name
-from scheduler.model.names import API_VERSION, LABEL_GATEWAY_POOL
+from scheduler.model.names import API_VERSION, LABEL_GATEWAY_POOL, LABEL_POOL, POOL_MEMBER
 from scheduler.model.pod_template import template_problem
 
 ServerProtocol = Literal["http-binary", "http-json", "grpc"]
 Batching = Literal["gateway", "none"]
+Share = Literal["pooled", "reserved"]
 PODS_MAX = 10_000
 MIN_PODS, MAX_PODS, KEEP_ALIVE_S = 0, 20, 600.0
-_OF_TEMPLATES = ("min_pods", "max_pods", "keep_alive_s")
+_OF_TEMPLATES = {
+    **dict.fromkeys(
+        ("min_pods", "max_pods", "keep_alive_s"), "scale selected pods by their own Deployment"
+    ),
+    "share": f"give selected pods of a pool the label {LABEL_POOL}: {POOL_MEMBER}",
+}
 # A label's key has a prefix of 253 characters, a slash and a name of 63.
 _LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
-_LabelValue = Annotated[str, StringConstraints(max_length=63)]
+_LabelValue = Annotated[
+    str, StringConstraints(max_length=63), Field(description="value that the label must have")
+]
 
 
 class PodSelector(DocumentModel):
@@ -81,6 +89,14 @@ class FunctionServerSpec(DocumentModel):
         le=PODS_MAX,
         description=f"pods of a template that may run; unset: {MAX_PODS}",
     )
+    replicas: int = Field(
+        default=0,
+        strict=True,
+        ge=0,
+        le=PODS_MAX,
+        description="pods of a template that run without demand, too, as `kubectl scale` or an "
+        "autoscaler sets them; at least minPods and at most maxPods count",
+    )
     keep_alive_s: float | None = Field(
         default=None,
         strict=True,
@@ -88,6 +104,12 @@ class FunctionServerSpec(DocumentModel):
         le=86_400,
         description="time that the last idle pod of a template is kept, s; "
         f"unset: {KEEP_ALIVE_S:g}",
+    )
+    share: Share | None = Field(
+        default=None,
+        description="pooled: pods of the template share the slices of the namespace's pool, and "
+        "hold percent of a GPU only while a batch runs; reserved: each pod holds its own all the "
+        "time; unset: the gateway's ESG_GATEWAY_SHARE",
     )
 
     @field_validator("template")
@@ -106,23 +128,28 @@ class FunctionServerSpec(DocumentModel):
                 "template for pods that the gateway creates"
             )
         if self.selector is not None:
-            for name in _OF_TEMPLATES:
+            for name, remedy in _OF_TEMPLATES.items():
                 if getattr(self, name) is not None:
                     alias = type(self).model_fields[name].alias
                     raise ValueError(
-                        f"{alias}: applies to a template; scale selected pods by their own "
-                        "Deployment, and remove it here"
+                        f"{alias}: applies to a template; {remedy}, and remove it here"
                     )
-        if self.pods_min > self.pods_max:
+            if self.replicas:
+                raise ValueError(
+                    "replicas: applies to a template; scale selected pods by their own "
+                    "Deployment, and remove it here"
+                )
+        if (self.min_pods or MIN_PODS) > self.pods_max:
             raise ValueError(
-                f"minPods: {self.pods_min} is above maxPods, {self.pods_max}; lower it"
+                f"minPods: {self.min_pods} is above maxPods, {self.pods_max}; lower it"
             )
         return self
 
     @property
     def pods_min(self) -> int:
         """Pods of a template that always run."""
-        return MIN_PODS if self.min_pods is None else self.min_pods
+        limit = MIN_PODS if self.min_pods is None else self.min_pods
+        return min(max(limit, self.replicas), self.pods_max)
 
     @property
     def pods_max(self) -> int:
@@ -162,6 +189,13 @@ class FunctionServer(DocumentModel):
     def model(self) -> str:
         """Name of the model at the server."""
         return self.spec.model or self.spec.function
+
+    @property
+    def pod_selector(self) -> str:
+        """Label selector of its pods."""
+        if self.spec.selector is None:
+            return f"{LABEL_GATEWAY_POOL}={self.metadata.name}"
+        return ",".join(f"{k}={v}" for k, v in sorted(self.spec.selector.match_labels.items()))
 
     @property
     def owner(self) -> dict[str, str]:

@@ -18,6 +18,13 @@ ANNOTATION_RATE = f"{GROUP}/rate"
 ANNOTATION_CONFIGURATION = f"{GROUP}/configuration"
 ANNOTATION_CONTAINER = f"{GROUP}/container"
 
+# Written by the creator of a pod of its namespace's pool (ADR 44). A holder requests a slice of one
+# GPU, of a model if the annotation names one; a member runs in the slice of a holder.
+LABEL_POOL = f"{GROUP}/pool"
+POOL_HOLDER = "holder"
+POOL_MEMBER = "member"
+ANNOTATION_GPU_MODEL = f"{GROUP}/gpu-model"
+
 # Written by the gateway on its Leases: no batch of a former holder is on the pods of its shard.
 ANNOTATION_DRAINED = f"{GROUP}/drained"
 

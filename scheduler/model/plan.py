@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 MS_PER_HOUR = 3_600_000.0
 
@@ -39,8 +39,7 @@ class Configuration:
     latency_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A configuration of the current stage, with the workflow's best completion through it.
 
     It is valid on GPUs of ``gpu_model``, on nodes or in containers where the stage starts within
@@ -96,8 +95,7 @@ class SearchEffort:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """The K best distinct configurations of the current stage, cheapest completion first.
 
     Attributes:

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,18 +13,26 @@ from scheduler.model import names
 from scheduler.model.document_fields import LATENCY_MAX_MS
 from scheduler.model.documents import GridPoint
 from scheduler.model.message_text import listed, quoted
-from scheduler.model.pod_resources import CPU_MILLI_MAX, requested_cpu_milli
-from scheduler.model.quantity import QuantityError, milli, whole
+from scheduler.model.pod_fields import (
+    QUEUED_MAX,
+    PodError,
+    ceiling_of,
+    integer_of,
+    optional_timestamp_s,
+    queued_of,
+    rate_rps_of,
+)
+from scheduler.model.pod_resources import (
+    CPU_MILLI_MAX,
+    requested_cpu_milli,
+    requested_gpu_percent,
+)
+from scheduler.model.pools import pool_problem, pool_role
+from scheduler.model.quantity import milli, whole
 
-QUEUED_MAX = 1_000_000
-RATE_MAX = 1e9
 CPU_MAX = 1024  # vCPUs of one configuration, as the profiles allow
 PERCENT_MAX = 100  # of one GPU
 LABEL_MAX = 63  # characters of a label's value in Kubernetes
-_RATE = re.compile(r"(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?", re.ASCII)
-_RFC_3339 = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,12})?(?:Z|[+-]\d\d:\d\d)", re.ASCII
-)
 _MEMORY = re.compile(r"0=(?P<mib>[1-9]\d{0,8})M", re.ASCII)
 SERVER_OWNERS = frozenset({"ReplicaSet", "StatefulSet", "FunctionServer"})
 DAEMON_OWNERS = frozenset({"DaemonSet", "Node"})  # the kubelet's static pods belong to the Node
@@ -36,13 +43,13 @@ _KUBELET_S = 5.0
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
-class PodError(ValueError):
-    """An invalid label or annotation; the message names it and states the remedy."""
-
-
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Share of one GPU that a bound pod holds, from the annotations of its Binding."""
+    """Share of one GPU that a bound pod holds, from the annotations of its Binding.
+
+    The holder of a slice has no memory and no batch, and a member's percent is that of a batch in
+    its slice.
+    """
 
     gpu_uuid: str
     gpu_percent: int
@@ -56,10 +63,18 @@ class Grant:
         cpu = self.plan.get("cpu")
         return cpu if type(cpu) is int and 0 <= cpu <= CPU_MAX else 0
 
+    @property
+    def pool(self) -> str:
+        """Role in the pool of the namespace, as it was bound; empty: none. Labels may change."""
+        return str(self.plan.get("pool") or "")
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionPod:
-    """A pod that runs one stage of a workflow, or a function without a workflow."""
+    """A pod that runs one stage of a workflow, or a function without a workflow.
+
+    Or one that holds a slice of a GPU and runs nothing (ADR 44): its stage is empty.
+    """
 
     namespace: str
     name: str
@@ -78,6 +93,18 @@ class FunctionPod:
     other_containers_cpu_milli: int  # requests of the pod's other containers
     gpu_percent_ceiling: int | None
     priority: int
+    pool: str = ""  # role in the namespace's pool; empty: none
+    gpu_model: str = ""  # of a holder; empty: any
+
+    @property
+    def is_holder(self) -> bool:
+        """Return true if the pod holds a slice and runs no function."""
+        return self.pool == names.POOL_HOLDER
+
+    @property
+    def is_member(self) -> bool:
+        """Return true if the pod runs in a slice."""
+        return self.pool == names.POOL_MEMBER
 
     def slack_ms(self, slo_ms: float | None, now_s: float) -> float | None:
         """Return the time in ms from ``now_s`` (since the epoch) to the deadline.
@@ -92,9 +119,11 @@ class FunctionPod:
 
 
 def is_function_pod(raw: Mapping[str, Any]) -> bool:
-    """Return true if the pod has the label of a workflow or of a function."""
+    """Return true if the pod has the label of a workflow, of a function or of a pool."""
     labels = (raw.get("metadata") or {}).get("labels") or {}
-    return names.LABEL_WORKFLOW in labels or names.LABEL_FUNCTION in labels
+    return any(
+        label in labels for label in (names.LABEL_WORKFLOW, names.LABEL_FUNCTION, names.LABEL_POOL)
+    )
 
 
 def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
@@ -103,6 +132,10 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
     Raises:
         PodError: a label, annotation or quantity that this scheduler reads is invalid.
     """
+    if problem := pool_problem(raw):
+        raise PodError(problem)
+    if pool_role(raw) == names.POOL_HOLDER:
+        return _holder(raw)
     metadata = raw.get("metadata") or {}
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
@@ -133,15 +166,41 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
         request=_label(labels, names.LABEL_REQUEST),
         container=container,
         gpu_containers=_gpu_containers(spec, container),
-        deadline_s=_timestamp_s(annotations, names.ANNOTATION_DEADLINE),
-        arrival_s=_timestamp_s(annotations, names.ANNOTATION_ARRIVAL),
-        queued=_queued(annotations),
-        rate_rps=_rate_rps(annotations),
+        deadline_s=optional_timestamp_s(annotations, names.ANNOTATION_DEADLINE),
+        arrival_s=optional_timestamp_s(annotations, names.ANNOTATION_ARRIVAL),
+        queued=queued_of(annotations),
+        rate_rps=rate_rps_of(annotations),
         configuration=configuration_of(raw),
-        cpu_ceiling_milli=(cpu := _ceiling(resources, "cpu", milli, CPU_MILLI_MAX)),
+        cpu_ceiling_milli=(cpu := ceiling_of(resources, "cpu", milli, CPU_MILLI_MAX)),
         other_containers_cpu_milli=max(0, requested_cpu_milli(raw) - (cpu or 0)),
-        gpu_percent_ceiling=_ceiling(resources, names.RESOURCE_GPU_PERCENT, whole, PERCENT_MAX),
+        gpu_percent_ceiling=ceiling_of(resources, names.RESOURCE_GPU_PERCENT, whole, PERCENT_MAX),
         priority=spec.get("priority") or 0,
+        pool=pool_role(raw),
+    )
+
+
+def _holder(raw: Mapping[str, Any]) -> FunctionPod:
+    metadata = raw["metadata"]
+    return FunctionPod(
+        namespace=metadata.get("namespace") or "default",
+        name=metadata.get("name") or "",
+        uid=metadata.get("uid") or "",
+        workflow=None,
+        stage="",
+        request=None,
+        container=0,
+        gpu_containers=(),
+        deadline_s=None,
+        arrival_s=None,
+        queued=None,
+        rate_rps=None,
+        configuration=None,
+        cpu_ceiling_milli=requested_cpu_milli(raw),
+        other_containers_cpu_milli=0,
+        gpu_percent_ceiling=requested_gpu_percent(raw),
+        priority=(raw.get("spec") or {}).get("priority") or 0,
+        pool=names.POOL_HOLDER,
+        gpu_model=str((metadata.get("annotations") or {}).get(names.ANNOTATION_GPU_MODEL) or ""),
     )
 
 
@@ -200,6 +259,10 @@ def grant_of(raw: Mapping[str, Any]) -> Grant | None:
     gpu = annotations.get(names.ANNOTATION_GPU)
     if gpu is None:
         return None
+    percent = integer_of(annotations, names.ANNOTATION_GPU_PERCENT, 1, 100)
+    plan = _plan(annotations)
+    if plan.get("pool") == names.POOL_HOLDER:
+        return Grant(gpu, percent, 0, 0, plan)
     memory = annotations.get(names.ANNOTATION_GPU_MEMORY, "")
     match = _MEMORY.fullmatch(memory)
     if match is None:
@@ -208,22 +271,24 @@ def grant_of(raw: Mapping[str, Any]) -> Grant | None:
         )
     return Grant(
         gpu_uuid=gpu,
-        gpu_percent=_integer(annotations, names.ANNOTATION_GPU_PERCENT, 1, 100),
+        gpu_percent=percent,
         memory_mib=int(match["mib"]),
-        batch=_integer(annotations, names.ANNOTATION_BATCH, 1, QUEUED_MAX),
-        plan=_plan(annotations),
+        batch=integer_of(annotations, names.ANNOTATION_BATCH, 1, QUEUED_MAX),
+        plan=plan,
     )
 
 
 def grant_annotations(grant: Grant) -> dict[str, str]:
     """Return the annotations of a pod with this grant; `grant_of` is the inverse."""
-    return {
+    annotations = {
         names.ANNOTATION_GPU: grant.gpu_uuid,
         names.ANNOTATION_GPU_PERCENT: str(grant.gpu_percent),
-        names.ANNOTATION_GPU_MEMORY: f"0={grant.memory_mib}M",
-        names.ANNOTATION_BATCH: str(grant.batch),
         names.ANNOTATION_PLAN: json.dumps(grant.plan, separators=(",", ":"), sort_keys=True),
     }
+    if grant.pool != names.POOL_HOLDER:
+        annotations[names.ANNOTATION_GPU_MEMORY] = f"0={grant.memory_mib}M"
+        annotations[names.ANNOTATION_BATCH] = str(grant.batch)
+    return annotations
 
 
 def cdi_annotations(pod: FunctionPod, grant: Grant, kind: str) -> dict[str, str]:
@@ -289,17 +354,6 @@ def grace_period_s(raw: Mapping[str, Any]) -> float:
     return max(0.0, *graces_s, _GRACE_S if own_s is None else 0.0) + _KUBELET_S
 
 
-def timestamp_s(text: object) -> float:
-    """Parse an RFC 3339 time; return seconds since the epoch.
-
-    Raises:
-        ValueError: the text is not an RFC 3339 time, or has no time zone.
-    """
-    if not isinstance(text, str) or not _RFC_3339.fullmatch(text.upper()):
-        raise ValueError(f"not an RFC 3339 time: {quoted(text)}")
-    return datetime.fromisoformat(text.upper()).timestamp()
-
-
 def _label(labels: Mapping[str, Any], key: str) -> str | None:
     value = labels.get(key)
     if not isinstance(value, str) or not value:
@@ -326,59 +380,3 @@ def _gpu_containers(spec: Mapping[str, Any], container: int) -> tuple[str, ...]:
     init_names = {init.get("name") for init in spec.get("initContainers") or []}
     main = [str(containers[container].get("name") or "")] if containers else []
     return tuple(main + [name for name in [names.CONTAINER_MPS_CHECK] if name in init_names])
-
-
-def _timestamp_s(annotations: Mapping[str, Any], key: str) -> float | None:
-    text = annotations.get(key)
-    if text is None:
-        return None
-    try:
-        return timestamp_s(text)
-    except ValueError:
-        raise PodError(
-            f"annotation {key}: {quoted(text)} is not an RFC 3339 time; "
-            "write it as 2026-01-31T12:00:00.250Z"
-        ) from None
-
-
-def _queued(annotations: Mapping[str, Any]) -> int | None:
-    if names.ANNOTATION_QUEUED not in annotations:
-        return None
-    return _integer(annotations, names.ANNOTATION_QUEUED, 1, QUEUED_MAX)
-
-
-def _rate_rps(annotations: Mapping[str, Any]) -> float | None:
-    text = annotations.get(names.ANNOTATION_RATE)
-    if text is None:
-        return None
-    rate_rps = float(text) if isinstance(text, str) and _RATE.fullmatch(text) else 0.0
-    if not 0 < rate_rps <= RATE_MAX:
-        raise PodError(
-            f"annotation {names.ANNOTATION_RATE}: {quoted(text)} must be requests per second, "
-            f"above 0 and at most {RATE_MAX:.0e}"
-        )
-    return rate_rps
-
-
-def _integer(annotations: Mapping[str, Any], key: str, minimum: int, maximum: int) -> int:
-    text = annotations.get(key)
-    if (
-        isinstance(text, str)
-        and re.fullmatch(r"\d{1,9}", text, re.ASCII)
-        and minimum <= int(text) <= maximum
-    ):
-        return int(text)
-    raise PodError(
-        f"annotation {key}: {quoted(text)} must be a whole number from {minimum} to {maximum}"
-    )
-
-
-def _ceiling(resources: Mapping[str, Any], resource: str, read: Any, maximum: int) -> int | None:
-    for part in ("requests", "limits"):
-        quantities = resources.get(part) or {}
-        if resource in quantities:
-            try:
-                return min(int(read(quantities[resource])), maximum)
-            except QuantityError as error:
-                raise PodError(f"resources.{part}.{resource}: {error}") from None
-    return None

@@ -20,10 +20,12 @@ class CpuRequest:
 
     container_milli: int = 0  # of the container that gets the GPU
     beside_milli: int = 0  # of the pod's other containers
+    in_slice: bool = False  # true: a slice has the vCPUs of the configuration
 
     def with_configuration(self, cpu: int) -> int:
         """Return the pod's vCPUs on a node with ``cpu`` planned, in thousandths."""
-        return max(self.container_milli, cpu * 1000) + self.beside_milli
+        planned_milli = 0 if self.in_slice else cpu * 1000
+        return max(self.container_milli, planned_milli) + self.beside_milli
 
 
 class CandidateTable:

@@ -22,7 +22,8 @@ _COMPACT_ABOVE_ROWS = 1024  # unused GPU rows below that are not worth a pass ov
 class Occupancy(Protocol):
     """The capacity that one pod occupies; without a GPU (None), only vCPUs.
 
-    ``is_daemon``: as long as the node exists.
+    Without memory on its GPU it has no process there, so no MPS client. ``is_daemon``: as long as
+    the node exists.
     """
 
     @property
@@ -231,7 +232,7 @@ class Fleet:
         if gpu_row >= 0:
             views.percent[gpu_row] += sign * grant.gpu_percent
             views.memory_mib[gpu_row] += sign * grant.memory_mib
-            views.clients[gpu_row] += sign
+            views.clients[gpu_row] += sign * (grant.memory_mib > 0)
 
     # -- sizes ---------------------------------------------------------------------------------
 

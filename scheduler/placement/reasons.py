@@ -32,7 +32,7 @@ def refusals(
     """
     refused = np.flatnonzero(placement.gpu_rows < 0)
     is_known = placement.node_rows[refused] >= 0
-    by_name = {names[i]: _NOT_KNOWN for i in refused[~is_known].tolist()}
+    by_name = {names[i]: NODE_NOT_KNOWN for i in refused[~is_known].tolist()}
     capacity = _NodeCapacity(placement.fleet, placement.table)
     for candidates, nodes in _reported(placement, refused[is_known]):
         remaining = nodes
@@ -57,7 +57,7 @@ def _reported(placement: Placement, refused: Int64Array) -> Iterator[tuple[list[
         yield placement.table.least_demanding(start_ms), refused[node_start_ms == start_ms]
 
 
-_NOT_KNOWN = Refusal("the node is not known to the extender (yet)", resolvable=False)
+NODE_NOT_KNOWN = Refusal("the node is not known to the extender (yet)", resolvable=False)
 _NO_GPU = Refusal("the node has no GPU to share (no inventory annotation)", resolvable=False)
 
 

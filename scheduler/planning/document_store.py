@@ -17,6 +17,7 @@ from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_reader import DocumentError, parse_document, stage_limit_problems
 from scheduler.model.documents import Document, FunctionProfile, Stage, Workflow
 from scheduler.model.pod import FunctionPod
+from scheduler.model.status import ObservedDocument
 
 log = structlog.get_logger(__name__)
 _SOURCE = "the API server"
@@ -40,6 +41,8 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
     Attributes:
         documents: the valid documents.
         problems: problems of the invalid documents.
+        errors: errors of the invalid documents, which have these problems.
+        observed: identity and status of all documents, valid or not.
     """
 
     def __init__(
@@ -53,12 +56,14 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
         self._on_change = on_change
         self.documents: dict[_KeyT, _DocumentT] = {}
         self.problems: dict[_KeyT, list[str]] = {}
+        self.errors: dict[_KeyT, DocumentError] = {}
+        self.observed: dict[_KeyT, ObservedDocument] = {}
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Replace all documents by those of a list."""
         before = dict(self.documents)
         seen = {self._set(raw) for raw in items}
-        for key in {*self.documents, *self.problems} - seen:
+        for key in self.observed.keys() - seen:
             self._forget(key)
         self._report({key: before.get(key) for key in {*before, *self.documents}})
 
@@ -87,9 +92,12 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
     def _forget(self, key: _KeyT) -> None:
         self.documents.pop(key, None)
         self.problems.pop(key, None)
+        self.errors.pop(key, None)
+        self.observed.pop(key, None)
 
     def _set(self, raw: Mapping[str, Any]) -> _KeyT:
         key = self._key_of(raw["metadata"])
+        self.observed[key] = ObservedDocument.of(raw)
         try:
             document = self._parse(raw)
         except DocumentError as error:
@@ -97,9 +105,11 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
             if self.problems.get(key) != problems:
                 log.error("document cannot be used", problems=problems)
             self.problems[key] = problems
+            self.errors[key] = error
             self.documents.pop(key, None)
         else:
             self.problems.pop(key, None)
+            self.errors.pop(key, None)
             if document is not None:
                 self.documents[key] = document
         return key
@@ -179,6 +189,10 @@ class DocumentStore:
     def workflow(self, namespace: str, name: str) -> Workflow | None:
         """Look up a workflow; None where it is unknown."""
         return self.catalogue.workflows.get((namespace, name))
+
+    def users(self, function: str) -> AbstractSet[tuple[str, str]]:
+        """Return the keys of the workflows with a stage of a function."""
+        return self._users.get(function, frozenset())
 
     def knows(self, pod: FunctionPod) -> bool:
         """Return True where the documents have the pod's stage or function."""

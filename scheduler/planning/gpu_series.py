@@ -5,16 +5,21 @@ the last one, and in slices, so that it does not delay a filter call.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from scheduler.model.node import Node
 from scheduler.placement.fleet import Fleet
+from scheduler.placement.members import GpuSlice
 from scheduler.placement.options import Limits
 
 GPU_SERIES = {
     "esg_gpu_granted_ratio": "Granted share of the GPU; 1 is the whole GPU.",
     "esg_gpu_granted_bytes": "Granted memory of the GPU.",
+}
+SLICE_SERIES = {
+    "esg_gpu_slice_ratio": "Share of the GPU that the pool of a namespace holds; 1 is the whole.",
+    "esg_gpu_slice_members": "Pods that run in the slice of the GPU.",
 }
 _CHANGED_SLICE = 50  # nodes rendered per turn of the event loop: half a millisecond
 _NODES_SLICE = 500  # nodes compared per turn
@@ -69,6 +74,23 @@ class GpuSeries:
                     text.lines[number] for text in of_nodes[start : start + _NODES_SLICE]
                 )
                 await asyncio.sleep(0)
+
+
+def slice_exposition(slices: Iterable[GpuSlice]) -> bytes:
+    """Render the series of slices: a namespace has few."""
+    lines: list[list[str]] = [[], []]
+    for slice_ in slices:
+        labels = (
+            f'{{namespace="{slice_.namespace}",node="{slice_.node}",'
+            f'gpu="{_escaped(slice_.gpu_uuid)}"}}'
+        )
+        values = slice_.percent / 100, slice_.members
+        for series, value, rows in zip(SLICE_SERIES, values, lines, strict=True):
+            rows.append(f"{series}{labels} {value}\n")
+    return "".join(
+        f"# HELP {series} {help_text}\n# TYPE {series} gauge\n{''.join(rows)}"
+        for (series, help_text), rows in zip(SLICE_SERIES.items(), lines, strict=True)
+    ).encode()
 
 
 def _lines(

@@ -13,15 +13,10 @@ import structlog
 
 from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
+from scheduler.model.names import POOL_HOLDER
 from scheduler.model.node import Node, NodeError, node_from_json
-from scheduler.model.pod import (
-    FunctionPod,
-    PodError,
-    grace_period_s,
-    grant_of,
-    has_ended,
-    is_daemon,
-)
+from scheduler.model.pod import FunctionPod, grace_period_s, grant_of, has_ended, is_daemon
+from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requested_cpu_milli
 from scheduler.model.rejection import rejection_of
 from scheduler.planning.pods import PendingPod, cpu_request, describe, version_of
@@ -83,7 +78,9 @@ class PodHandler:
     """Pods: reservations of bound pods go to the ledger, timelines to the tracker.
 
     The share of a GPU that a bound pod has is free once its kubelet reports the end of the
-    containers. A pod that vanishes without that keeps its share for its grace period (ADR 43).
+    containers. A pod that vanishes without that keeps its share for its grace period (ADR 43). The
+    slice of a holder is free neither before its grace period from its deletion, or its end, on:
+    until then batches of members may run in it, whose containers are others (ADR 44).
 
     Attributes:
         listed_s: time of the last list, on the monotonic clock. What happened before and is not in
@@ -116,7 +113,9 @@ class PodHandler:
         self.listed_s = -inf
         self.pending: dict[str, PendingPod] = {}
         self.problems: dict[str, str] = {}
-        self._ending_s: dict[str, float] = {}  # when containers of vanished pods have ended, by UID
+        # When the containers of vanished pods, and the batches in ended slices, have ended, by UID.
+        self._ending_s: dict[str, float] = {}
+        self._closed_s: dict[str, float] = {}  # when a holder was seen deleted first, by UID
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Replace all pods by those of a list.
@@ -145,8 +144,10 @@ class PodHandler:
         """Remove a pod; ``item`` is its last state."""
         self.version = max(self.version, version_of(item))
         uid = item["metadata"]["uid"]
-        if has_ended(item) or not (item.get("spec") or {}).get("nodeName"):
+        if not (item.get("spec") or {}).get("nodeName"):
             self._release(uid)
+        elif has_ended(item):
+            self._end(uid)
         elif (reservation := self._ledger.reservation(uid)) is None or not reservation.confirmed:
             self._account(describe(item), item)
         self.vanish(uid)
@@ -161,9 +162,24 @@ class PodHandler:
         reservation = self._ledger.reservation(uid)
         if reservation is None or reservation.gpu_uuid is None or not self._grace_max_s:
             self._release(uid)
-        elif uid not in self._ending_s:
-            self._ledger.confirm(reservation)
-            self._ending_s[uid] = self._monotonic() + min(reservation.grace_s, self._grace_max_s)
+        else:
+            self._keep_for_grace(reservation)
+
+    def _end(self, uid: str) -> None:
+        """Release what a pod has whose containers have ended, but the slice of a holder later."""
+        reservation = self._ledger.reservation(uid)
+        if reservation is None or reservation.pool != POOL_HOLDER or not self._grace_max_s:
+            self._release(uid)
+        else:
+            self._keep_for_grace(reservation)
+
+    def _keep_for_grace(self, reservation: Reservation) -> None:
+        """Keep a reservation for its grace period from now on, or from a holder's deletion on."""
+        uid = reservation.uid
+        if uid not in self._ending_s:
+            self._ledger.confirm(replace(reservation, is_ending=True))
+            since_s = self._closed_s.get(uid, self._monotonic())
+            self._ending_s[uid] = since_s + min(reservation.grace_s, self._grace_max_s)
 
     def vanish_unconfirmed(self, assumed: Reservation) -> None:
         """Do so for a pod that may have been bound, unless the watch was faster."""
@@ -171,18 +187,18 @@ class PodHandler:
             self.vanish(assumed.uid)
 
     def is_ending(self, uid: str) -> bool:
-        """Return true if a pod has vanished and its containers may still run."""
+        """Return true if a pod keeps its share for its grace period, and is gone or has ended."""
         return uid in self._ending_s
 
     def expire(self) -> None:
-        """Release the shares of pods that vanished and whose containers have ended."""
+        """Release the shares of pods that vanished, and slices, where all must have ended."""
         now_s = self._monotonic()
         for uid in [uid for uid, end_s in self._ending_s.items() if end_s <= now_s]:
             self._release(uid)
 
     @contextmanager
     def without_ending(self) -> Iterator[bool]:
-        """Leave out the shares of pods that vanished, and yield if there are any.
+        """Leave out the shares that wait for a grace period, and yield if there are any.
 
         The block must not await.
         """
@@ -206,7 +222,7 @@ class PodHandler:
             return
         self.pending.pop(pod.uid, None)
         if has_ended(item):
-            self._release(pod.uid)
+            self._end(pod.uid)
             return
         reservation = self._reservation(pod, str(item["spec"]["nodeName"]))
         self._ledger.adopt(replace(reservation, assumed_at_s=self._monotonic()))
@@ -221,12 +237,13 @@ class PodHandler:
         self._ledger.release(uid)
         self.problems.pop(uid, None)
         self._ending_s.pop(uid, None)
+        self._closed_s.pop(uid, None)
 
     def _observe(self, raw: Mapping[str, Any], *, live: bool) -> None:
         self.version = max(self.version, version_of(raw))
         pod = describe(raw)
         self._account(pod, raw)
-        if pod.function_pod is not None:
+        if pod.function_pod is not None and not pod.function_pod.is_holder:
             # After the ledger: whatever fails in the statistics, the share is counted.
             function = self._function_of(pod.function_pod)
             self._tracker.observe(raw, pod.function_pod, function, self._clock(), live=live)
@@ -237,11 +254,14 @@ class PodHandler:
         if has_ended(raw):
             self._report_rejection(pod, raw)
             self.pending.pop(pod.uid, None)
-            self._release(pod.uid)
+            self._end(pod.uid)
         elif node:
             self.pending.pop(pod.uid, None)
             self._ending_s.pop(pod.uid, None)
-            self._ledger.confirm(self._reservation(pod, str(node)))
+            reservation = self._reservation(pod, str(node))
+            if reservation.pool == POOL_HOLDER and reservation.is_ending:
+                self._closed_s.setdefault(pod.uid, self._monotonic())
+            self._ledger.confirm(reservation)
         else:
             self._release_outdated(pod)
             if pod.function_pod is not None or pod.problem:
@@ -281,30 +301,31 @@ class PodHandler:
             grant = None
         else:
             self.problems.pop(pod.uid, None)
+        metadata = pod.raw.get("metadata") or {}
         # A later deletion, by force, does not shorten the grace period of an earlier one.
         earlier = self._ledger.reservation(pod.uid)
         grace_s = max(grace_period_s(pod.raw), 0.0 if earlier is None else earlier.grace_s)
         cpu_milli = requested_cpu_milli(pod.raw)
         if grant is not None and pod.function_pod is not None:
             # The planned vCPUs count where the container does not request them.
-            cpu_milli = cpu_request(pod.function_pod).with_configuration(grant.cpu)
-        return Reservation(
+            cpu_milli = cpu_request(replace(pod.function_pod, pool=grant.pool)).with_configuration(
+                grant.cpu
+            )
+        reservation = Reservation(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
             node=node,
             cpu_milli=cpu_milli,
-            gpu_uuid=None if grant is None else grant.gpu_uuid,
-            gpu_percent=0 if grant is None else grant.gpu_percent,
-            memory_mib=0 if grant is None else grant.memory_mib,
-            batch=0 if grant is None else grant.batch,
             function="" if pod.function_pod is None else self._function_of(pod.function_pod),
             priority=(pod.raw.get("spec") or {}).get("priority") or 0,
             is_daemon=grant is None and is_daemon(pod.raw),
             grace_s=grace_s,
+            is_ending=bool(metadata.get("deletionTimestamp")),
             pod_version=version_of(pod.raw),
-            labels=(pod.raw.get("metadata") or {}).get("labels") or {},
+            labels=metadata.get("labels") or {},
         )
+        return reservation if grant is None else reservation.with_grant(grant)
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from scheduler import __version__
 from scheduler.model.plan import Plan, Prices
 from scheduler.model.pod import FunctionPod, Grant
 from scheduler.placement.fleet import Fleet
+from scheduler.placement.members import GpuSlice
 from scheduler.placement.options import Limits
-from scheduler.planning.gpu_series import GpuSeries
+from scheduler.planning.gpu_series import GpuSeries, slice_exposition
 from scheduler.slo.pod_timeline import StageEnded
 from scheduler.workflow_metrics import PHASES, WorkflowMetrics
 
@@ -153,13 +154,16 @@ class Metrics(WorkflowMetrics):
         self._lone.add((pod.namespace, pod.stage))
         return pod.stage
 
-    async def exposition(self, fleet: Fleet, limits: Limits) -> AsyncIterator[bytes]:
+    async def exposition(
+        self, fleet: Fleet, limits: Limits, slices: Iterable[GpuSlice]
+    ) -> AsyncIterator[bytes]:
         """Render the text of ``/metrics`` in slices."""
         # A hundred workflows are some ten thousand series: a thread takes the interpreter's lock
         # for five milliseconds at a time.
         yield await asyncio.to_thread(generate_latest, self.registry)
         async for part in self._gpus.exposition(fleet, limits):
             yield part
+        yield slice_exposition(slices)
 
 
 def _gpu_model(grant: Grant) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.fleet_capacity import FleetCapacity
-from scheduler.model.plan import Plan
+from scheduler.model.plan import Candidate, Configuration, Plan
 from scheduler.model.pod import FunctionPod
 from scheduler.planning.start_latency import StartLatencies, start_latencies
 from scheduler.planning.state import State
@@ -42,6 +42,8 @@ class PodPlanner:
             TooLargeError: no node is large enough for the stage, or for a later one.
             RefusedError: workflow, stage or profile is unknown, or its ceilings leave nothing.
         """
+        if pod.is_holder:
+            return self._plan_slice(pod)
         state = self._state
         try:
             workflow = pod.workflow and state.documents.catalogue.workflow(
@@ -56,8 +58,11 @@ class PodPlanner:
                 queued=pod.queued,
                 rate_rps=pod.rate_rps,
                 configuration=pod.configuration,
-                cpu_max=None if pod.cpu_ceiling_milli is None else pod.cpu_ceiling_milli // 1000,
-                gpu_percent_max=pod.gpu_percent_ceiling,
+                # A member requests next to nothing itself: its slice limits it.
+                cpu_max=None
+                if pod.is_member or pod.cpu_ceiling_milli is None
+                else pod.cpu_ceiling_milli // 1000,
+                gpu_percent_max=None if pod.is_member else pod.gpu_percent_ceiling,
                 fleet=fleet,
                 other_cpu_milli=pod.other_containers_cpu_milli,
                 starts_ms=starts_ms or self._shortest_start_ms(pod),
@@ -84,6 +89,17 @@ class PodPlanner:
         latencies = start_latencies(self._state, pod, nodes)
         plan = self.plan(pod, fleet=self.fleet(), starts_ms=latencies.distinct_ms)
         return plan, latencies
+
+    def _plan_slice(self, pod: FunctionPod) -> Plan:
+        """Return the only configuration of a holder, on each GPU model that it may have."""
+        fleet = self._state.ledger.fleet.capacity
+        models = [pod.gpu_model] if pod.gpu_model else sorted(fleet.models)
+        if not models:
+            raise TooLargeError("no node has a GPU to share (no inventory annotation)")
+        cpu, percent = (pod.cpu_ceiling_milli or 0) // 1000, pod.gpu_percent_ceiling or 0
+        configuration = Configuration(0, cpu, percent, 0, 0.0)
+        candidates = [Candidate(configuration, model, 0.0, 0.0, 0.0) for model in models]
+        return Plan(feasible=True, budget_ms=None, candidates=tuple(candidates))
 
     def fleet(self) -> FleetCapacity | None:
         """Capacity of the cluster's nodes; None, for any, while no node has a GPU."""

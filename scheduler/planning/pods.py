@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler.model import names
-from scheduler.model.pod import FunctionPod, PodError, function_pod, is_function_pod
+from scheduler.model.pod import FunctionPod, function_pod, is_function_pod
+from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requested_gpu_percent
 from scheduler.placement.candidates import CpuRequest
 
@@ -22,8 +23,8 @@ class PendingPod:
     """A pod that is not bound yet.
 
     Attributes:
-        function_pod: pod of a function; None for a pod of another owner, and for one with a
-            ``problem``.
+        function_pod: pod of a function, or holder of a slice; None for a pod of another owner, and
+            for one with a ``problem``.
         problem: reason why a function pod cannot be read. A pod that requests a GPU share and has
             none of our labels has one: kube-scheduler would count the share on a node, the ledger
             on no GPU.
@@ -62,7 +63,9 @@ def version_of(raw: Mapping[str, Any]) -> int:
 
 def cpu_request(pod: FunctionPod) -> CpuRequest:
     """CPU request of the pod in any configuration."""
-    return CpuRequest(pod.cpu_ceiling_milli or 0, pod.other_containers_cpu_milli)
+    return CpuRequest(
+        pod.cpu_ceiling_milli or 0, pod.other_containers_cpu_milli, in_slice=pod.is_member
+    )
 
 
 def states_preference(raw: Mapping[str, Any]) -> bool:

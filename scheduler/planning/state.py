@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from scheduler.ledger.ledger import Ledger
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.pod import FunctionPod, PodError, grant_of, is_server
+from scheduler.model.pod import FunctionPod, grant_of, is_server
+from scheduler.model.pod_fields import PodError
 from scheduler.model.progress import InstanceProgress
 from scheduler.planning.document_store import Change, DocumentStore
 from scheduler.planning.handlers import NodeHandler, PodHandler

@@ -65,6 +65,14 @@ class Dag:
             before.append([number[p] for p in members(direct)])
         return Dag.of(before)
 
+    def paths(self, mask: int) -> int:
+        """Count the paths from the first to the last ones of a set of stages."""
+        order = self.reduced(list(members(mask)))
+        count: list[int] = []
+        for before in order.before:
+            count.append(sum(count[p] for p in members(before)) or 1)
+        return sum(count[v] for v, following in enumerate(order.following) if not following)
+
     def longest_after(self, length: Sequence[float]) -> list[float]:
         """Return for each stage the longest path from it to an exit, including itself."""
         total = [0.0] * len(length)

@@ -14,15 +14,17 @@ and ``1 + m`` is its quantile at the objective, divided by the planned time.
 - **Later stages are planned again** with the time that is left, and each has its own, larger margin
   then, up to the whole deviation of one stage for the last. So a plan does not pay for the
   deviation of every stage (their sum), only for that of the sum.
-- **Parallel branches** that join need no more: the stage after the join is planned with the time
-  that the slowest branch left. Where a workflow has several ends, a request is late if any of them
-  is. Each end therefore has the objective ``objective ** (1 / ends)``.
+- **Parallel paths**: a request is late if any path through the stages that have not ended is late.
+  The time of a path rises with each of its stages' times, and these are independent, so the paths
+  are positively associated: all of n are in time at least as often as n independent ones would be
+  (Esary, Proschan, Walkup, "Association of random variables, with applications", 1967). Each path
+  therefore has the objective ``objective ** (1 / n)``.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, log, sqrt
+from math import exp, expm1, log, sqrt
 from statistics import NormalDist
 
 _NORMAL = NormalDist()
@@ -71,12 +73,12 @@ class Margin:
     Attributes:
         path: longest path from the stage to an end of the workflow.
         objective_ratio: ratio of requests that must be in time.
-        ends: number of stages of the workflow without a successor.
+        paths: number of paths through the stage, those after it, and those parallel to it.
     """
 
     path: Sequence[PathStage]
     objective_ratio: float
-    ends: int = 1
+    paths: int = 1
 
     @cached_property
     def ratio(self) -> float:
@@ -85,5 +87,6 @@ class Margin:
         planned = sum(stage.weight * stage.planned_ratio for stage in self.path)
         variance = sum((stage.weight * stage.spread_ratio) ** 2 for stage in self.path)
         sigma = sqrt(log(1.0 + variance / mean**2))
-        z_score = _NORMAL.inv_cdf(self.objective_ratio ** (1.0 / self.ends))
+        late_ratio = -expm1(log(self.objective_ratio) / self.paths)  # of one path
+        z_score = -_NORMAL.inv_cdf(late_ratio)
         return max(0.0, mean * quantile_ratio(z_score, sigma) / planned - 1.0)

@@ -15,8 +15,9 @@ import numpy as np
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
-from scheduler.model.plan import Candidate, Plan
+from scheduler.model.plan import Candidate, Plan, SearchEffort
 from scheduler.search.errors import NoNodeError, PlanningError
+from scheduler.search.frontiers.arrays import Floats
 from scheduler.search.frontiers.frontier_arrays import UNLIMITED, StageQuery
 from scheduler.search.other_stages import OtherStages
 from scheduler.search.plan_request import PlanRequest
@@ -96,39 +97,37 @@ class Planner:
         query = self._query(request)
         remaining_ms = stage.budget_ms(request.slack_ms)
         margin_ratio, waits_ms = _margin_ratio(stage, request), request.later_waits_ms
-        budget = _Budget(None, margin_ratio, waits_ms)
+        budget_ms = None
         if remaining_ms is not None:
-            budget = budget._replace(ms=(remaining_ms - waits_ms) / (1.0 + margin_ratio))
-        limit_ms = with_rounding_ms(budget.ms)
+            budget_ms = (remaining_ms - waits_ms) / (1.0 + margin_ratio)
+        budget = _Budget(budget_ms, margin_ratio, waits_ms)
+        limit_ms = with_rounding_ms(budget_ms)
         others = stage.other_stages(request.progress, limit_ms)
-        rankings = _search(stage, others, request, query, limit_ms)
-        if not any(ranking.admits_any for ranking in rankings):
+        starts_ms = np.array(request.starts_ms)
+        ranking = _search(stage, others, query, limit_ms, starts_ms)
+        if not ranking.admits_any:
             query = _with_smallest_batch(stage, query, request)
-            rankings = _search(stage, others, request, query, limit_ms)
-        if any(ranking.candidates for ranking in rankings):
-            return _plan(rankings, budget, order=_by_cost)
+            ranking = _search(stage, others, query, limit_ms, starts_ms)
+        if ranking.candidates:
+            return _plan(ranking, budget)
         # If the SLO is lost, or no configuration serves the rate, nodes with any start time are
         # acceptable.
         fastest, start_ms = self.rules.on_lost_slo == "fastest", max(request.starts_ms)
         others = stage.other_stages(request.progress, math.inf)
-        if not any(ranking.admits_any for ranking in rankings):
+        if not ranking.admits_any:
             slow = [
                 rank_by_throughput(table, others, query, start_ms, fastest=fastest)
                 for table in stage.tables
             ]
             message = _too_slow(slow, request)
-            return _plan(slow, budget, order=_by_throughput, message=message)
-        end_ms = max(_fastest_ms(stage, others, request, query), others.siblings_ms)
+            return _plan(_merged(slow, _by_throughput), budget, message)
+        soonest_ms = np.array([min(request.starts_ms)])
+        soonest = _search(stage, others, query, math.inf, soonest_ms, fastest=True)
+        end_ms = max(soonest.candidates[0].path_ms, others.siblings_ms)
         if max(margin_ratio, waits_ms) > 0 and end_ms <= with_rounding_ms(remaining_ms):
             return self.plan(_with_less_reserve(request, margin_ratio, remaining_ms, end_ms))
-        anywhere_ms = np.array([start_ms])
-        late = [
-            search(table, others, query, math.inf, anywhere_ms, fastest=fastest)
-            for table in stage.tables
-        ]
-        message = self._too_late(remaining_ms, end_ms)
-        order = _by_time if fastest else _by_cost
-        return _plan(late, _Budget(remaining_ms), order=order, message=message)
+        late = _search(stage, others, query, math.inf, np.array([start_ms]), fastest=fastest)
+        return _plan(late, _Budget(remaining_ms), self._too_late(remaining_ms, end_ms))
 
     def margin_ratio(self, request: PlanRequest) -> float:
         """Return the margin that a plan reserves; raises like `plan`."""
@@ -151,8 +150,10 @@ class Planner:
             raise PlanningError("slack_ms is not a number; leave it out or give milliseconds")
         if not 0 <= request.later_waits_ms < math.inf:
             raise PlanningError(f"later_waits_ms is {request.later_waits_ms}; give a time >= 0")
-        if not request.starts_ms or not all(0 <= start < math.inf for start in request.starts_ms):
-            raise PlanningError(f"starts_ms is {request.starts_ms}; give at least one time >= 0")
+        for start_ms in request.starts_ms or (math.nan,):
+            if not 0 <= start_ms < math.inf:
+                text = f"starts_ms is {request.starts_ms}; give at least one time >= 0"
+                raise PlanningError(text)
         interval_ms = 0.0
         if request.rate_rps is not None:
             if not (math.isfinite(request.rate_rps) and request.rate_rps > 0):
@@ -208,28 +209,20 @@ def prepare() -> None:
         planner.plan(PlanRequest(namespace="default", workflow="w", stage=stage))
 
 
-def _search(
+def _search(  # noqa: PLR0913 - as `search` takes it
     stage: PreparedStage,
     others: OtherStages,
-    request: PlanRequest,
     query: StageQuery,
     limit_ms: float,
-) -> list[Ranking]:
-    """Find the K cheapest in time, for each GPU model and place."""
-    starts_ms = np.array(request.starts_ms, dtype=np.float64)
-    return [search(table, others, query, limit_ms, starts_ms) for table in stage.tables]
-
-
-def _fastest_ms(
-    stage: PreparedStage, others: OtherStages, request: PlanRequest, query: StageQuery
-) -> float:
-    """Return the time of the fastest completion, on any GPU model and at any place."""
-    soonest_ms = np.array([min(request.starts_ms)])
-    return min(
-        candidate.path_ms
-        for table in stage.tables
-        for candidate in search(table, others, query, math.inf, soonest_ms, fastest=True).candidates
-    )
+    starts_ms: Floats,
+    *,
+    fastest: bool = False,
+) -> Ranking:
+    """Find the K cheapest in time, or the K fastest, for each GPU model and place."""
+    rankings = [
+        search(table, others, query, limit_ms, starts_ms, fastest=fastest) for table in stage.tables
+    ]
+    return _merged(rankings, _by_time if fastest else _by_cost)
 
 
 def _with_less_reserve(
@@ -334,26 +327,30 @@ def _by_throughput(candidate: Candidate) -> tuple[float, ...]:
     return -throughput, candidate.path_cost_dollars, candidate.path_ms
 
 
-def _plan(
-    rankings: list[Ranking],
-    budget: _Budget,
-    *,
-    order: Order,
-    message: str = "",
-) -> Plan:
-    """Merge rankings, each of which is in order for each place, into one plan."""
-    candidates = [candidate for ranking in rankings for candidate in ranking.candidates]
-    if len(rankings) > 1 or rankings[0].places > 1:
-        candidates.sort(key=lambda c: (*order(c), *_tie(c)))
+def _merged(rankings: list[Ranking], order: Order) -> Ranking:
+    """Merge rankings, each of which is in order for each place."""
+    if len(rankings) == 1 and rankings[0].places == 1:
+        return rankings[0]
+    return Ranking(
+        sorted(
+            (candidate for ranking in rankings for candidate in ranking.candidates),
+            key=lambda c: (*order(c), *_tie(c)),
+        ),
+        sum((ranking.effort for ranking in rankings), SearchEffort()),
+        max(ranking.epsilon for ranking in rankings),
+    )
+
+
+def _plan(ranking: Ranking, budget: _Budget, message: str = "") -> Plan:
     return Plan(
         not message,
         budget.ms,
-        tuple(candidates),
-        max(ranking.epsilon for ranking in rankings),
+        tuple(ranking.candidates),
+        ranking.epsilon,
         message,
         budget.margin_ratio,
         budget.later_waits_ms,
-        sum((ranking.effort for ranking in rankings[1:]), rankings[0].effort),
+        ranking.effort,
     )
 
 

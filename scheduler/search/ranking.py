@@ -1,7 +1,7 @@
 """Candidates of the current stage on one GPU model, for each place where it may start."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,7 @@ from scheduler.search.other_stages import OtherStages
 from scheduler.search.tables import FunctionTable
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
+class Ranking(NamedTuple):
     """Candidates with the effort of the search and its maximum relative excess.
 
     They are in order, best first, for each place.
@@ -65,7 +64,7 @@ def search(  # noqa: PLR0913 - what a ranking depends on
         minimum, _ = _ranked(table, others.lower_bound, query, budget_ms, starts_ms, fastest)
         ratio = max_cost_ratio(ranked["path_cost"], minimum["path_cost"])
     epsilon = ratio * (1.0 + others.frontier.epsilon) - 1.0
-    return Ranking(_candidates(table, query, ranked), effort, epsilon, len(starts_ms))
+    return Ranking(_candidates(table, ranked), effort, epsilon, len(starts_ms))
 
 
 def within_ceilings(table: FunctionTable, query: StageQuery) -> NDArray[np.bool_]:
@@ -94,8 +93,10 @@ def _by_astar(
         run = run_astar(chain, ChainQuery(*firsts, float(budget_ms), query.expansions_max), query.k)
         order = run.order(query.k, table.tie[index])
         rows = index[order]
-        ranked = _records(rows, run.best.path_ms[order], run.best.cost[order], start_ms)
-        candidates += _candidates(table, query, ranked)
+        ranked = _records(
+            rows, _stage_ms(table, query), run.best.path_ms[order], run.best.cost[order], start_ms
+        )
+        candidates += _candidates(table, ranked)
         effort += SearchEffort(*run.best.counts.tolist())
         epsilon = max(epsilon, run.epsilon(query.k))
     return Ranking(candidates, effort, epsilon, len(starts_ms))
@@ -115,15 +116,16 @@ def rank_by_throughput(
     """
     frontier = others.frontier
     end = 0 if fastest else -1
-    path_ms = start_ms + (_stage_ms(table, query) + frontier.time_ms[end])
+    stage_ms = _stage_ms(table, query)
+    path_ms = start_ms + (stage_ms + frontier.time_ms[end])
     path_cost = table.cost + frontier.cost[end]
     index = np.flatnonzero(within_ceilings(table, query))
     throughput = table.batch[index] / table.latency_ms[index]
     order = np.lexsort((table.tie[index], path_ms[index], path_cost[index], -throughput))
     selected = index[order[: query.k]]
-    ranked = _records(selected, path_ms[selected], path_cost[selected], start_ms)
+    ranked = _records(selected, stage_ms, path_ms[selected], path_cost[selected], start_ms)
     effort = SearchEffort(expanded=len(index))
-    return Ranking(_candidates(table, query, ranked), effort, frontier.epsilon)
+    return Ranking(_candidates(table, ranked), effort, frontier.epsilon)
 
 
 def with_rounding_ms(budget_ms: float | None) -> float:
@@ -138,10 +140,12 @@ def _stage_ms(table: FunctionTable, query: StageQuery) -> Floats:
     return table.time_ms + (table.batch - 1) * query.interval_ms
 
 
-def _records(rows: Integers, path_ms: Floats, path_cost: Floats, start_ms: float) -> Records:
+def _records(
+    rows: Integers, stage_ms: Floats, path_ms: Floats, path_cost: Floats, start_ms: float
+) -> Records:
     """Return ranked rows of the table as the kernel does, for one place."""
     ranked = np.empty(len(rows), RANKED_ROW)
-    ranked["row"], ranked["start_ms"] = rows, start_ms
+    ranked["row"], ranked["stage_ms"], ranked["start_ms"] = rows, stage_ms[rows], start_ms
     ranked["path_ms"], ranked["path_cost"] = path_ms, path_cost
     return ranked
 
@@ -162,11 +166,10 @@ def _ranked(  # noqa: PLR0913, PLR0917 - as the kernel takes it
     return ranked[:count], SearchEffort(*effort)
 
 
-def _candidates(table: FunctionTable, query: StageQuery, ranked: Records) -> list[Candidate]:
+def _candidates(table: FunctionTable, ranked: Records) -> list[Candidate]:
     """Build the candidates; each starts within its own time."""
-    candidates = []
-    for i, path_ms, cost, start_ms in ranked.tolist():
-        configuration = table.configurations[i]
-        stage_ms = float(table.time_ms[i]) + (configuration.batch - 1) * query.interval_ms
-        candidates.append(Candidate(configuration, table.model, stage_ms, path_ms, cost, start_ms))
-    return candidates
+    configurations, model = table.configurations, table.model
+    return [
+        Candidate(configurations[row], model, stage_ms, path_ms, cost, start_ms)
+        for row, stage_ms, path_ms, cost, start_ms in ranked.tolist()
+    ]

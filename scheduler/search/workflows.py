@@ -16,7 +16,7 @@ from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_fields import Metadata
 from scheduler.model.documents import Slo, Stage, Workflow, WorkflowSpec
 from scheduler.model.fleet_capacity import FleetCapacity
-from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
+from scheduler.model.progress import InstanceProgress
 from scheduler.search.chains.budget import normalised_lengths
 from scheduler.search.chains.planning_window import PlanningWindow
 from scheduler.search.chains.slo_split import split
@@ -88,8 +88,6 @@ class PreparedWorkflow:
             for w in members(self._dag.following[v]):
                 self.tables(w, fleet)
             other_stages = self._other_stages(v, fleet)
-            with suppress(PlanningError):  # a sibling that no node can hold may have ended
-                other_stages(NOTHING_BEGUN, inf)
             margin = self._margin(v, fleet)
             stage = PreparedStage(
                 name, function, profiled, tables, other_stages, window, slo_ms, margin
@@ -119,15 +117,26 @@ class PreparedWorkflow:
     def _other_stages(
         self, v: int, fleet: FleetCapacity | None
     ) -> Callable[[InstanceProgress, float], OtherStages]:
-        """Return the function that finds the stages planned together with a stage."""
+        """Return the function that finds the stages planned together with a stage.
+
+        It raises a NoNodeError if no node can hold a sibling that has not begun.
+        """
         if self._rules.policy == "esg":
             ahead = [self._frontier(fleet, w) for w in members(self._windows[v].ahead)]
             group = later_stages(ahead)
             return lambda _progress, _limit_ms: group
-        remaining = self._prepared(fleet).remaining
+        prepared = self._prepared(fleet)
+        remaining = prepared.remaining
+        too_large = sum(1 << w for w, tables in enumerate(prepared.tables) if not tables)
+        whole = remaining.others(v, UnfinishedStages.of(self._dag, v), inf)
+        if (self._dag.related(v) | 1 << v).bit_count() == len(self._names):  # no siblings
+            return lambda _progress, _limit_ms: whole
 
         def other_stages(progress: InstanceProgress, limit_ms: float) -> OtherStages:
-            return remaining.others(v, self._unfinished(v, progress), limit_ms)
+            unfinished = self._unfinished(v, progress)
+            for w in members(too_large & unfinished.mask & ~unfinished.running):
+                self.tables(w, fleet)
+            return remaining.others(v, unfinished, limit_ms)
 
         return other_stages
 
@@ -144,8 +153,11 @@ class PreparedWorkflow:
         )
 
     def _frontier(self, fleet: FleetCapacity | None, v: int) -> Frontier:
-        """Return the frontier of one stage on a fleet."""
-        tables = self.tables(v, fleet)
+        """Return the frontier of one stage on a fleet.
+
+        A sibling that no node can hold may have begun. In recorded completions it is as profiled.
+        """
+        tables = self._prepared(fleet).tables[v] or self._tables.of(self._functions[v])
         if len(tables) == 1:
             return tables[0].frontier
         return pareto(
@@ -212,9 +224,17 @@ class PreparedWorkflow:
         path = [v]
         while following := list(members(self._dag.following[path[-1]])):
             path.append(max(following, key=lambda w: remaining[w]))
-        stages = [path_stage(self._lengths[w] / remaining[v], self.tables(w, fleet)) for w in path]
-        ends = self._dag.following.count(0)
-        return Margin(stages, self.workflow.spec.slo.objective, ends)
+        unfinished = UnfinishedStages.of(self._dag, v).mask
+        # Plans stretch a stage that has longer siblings into the time that these take.
+        longest = max(remaining[w] for w in members(unfinished))
+        lengths = [self._lengths[w] for w in path]
+        lengths[0] += longest - remaining[v]
+        stages = [
+            path_stage(length / longest, self.tables(w, fleet))
+            for w, length in zip(path, lengths, strict=True)
+        ]
+        paths = self._dag.paths(unfinished)
+        return Margin(stages, self.workflow.spec.slo.objective, paths)
 
     @cached_property
     def _lengths(self) -> list[float]:

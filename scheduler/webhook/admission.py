@@ -9,12 +9,14 @@ from uuid import uuid4
 
 import structlog
 
-from scheduler.model.pod import FunctionPod, PodError, function_pod, is_function_pod
+from scheduler.model.pod import FunctionPod, function_pod, is_function_pod
+from scheduler.model.pod_fields import PodError
 from scheduler.server.errors import RefusedError
 from scheduler.webhook.ceilings import Ceilings, Planner, pod_ceilings
 from scheduler.webhook.mutation import (
     PodDefaults,
     dropped_mounts,
+    mutate_holder,
     mutate_pod,
     overridden_variables,
     replaced_user,
@@ -78,31 +80,20 @@ class Admission:
 
     async def _admit(self, request: AdmissionRequest, raw: Mapping[str, Any]) -> AdmissionResponse:
         pod = _read_pod(request, raw)
+        if pod.is_holder:
+            return _patch(request, raw, mutate_holder(raw, self.defaults))
         ceilings = await self._ceilings(pod)
         # A new name each time: the pod may be a copy, and a claim belongs to one pod.
         claim = f"esg-{uuid4().hex}" if self.defaults.resource_claims else ""
         mutated = mutate_pod(raw, pod.container, ceilings, self.defaults, claim)
-        # Whole fields: the API server applies the patch to the very object that it sent.
-        operations = [
-            {"op": "replace", "path": f"/{field}", "value": mutated[field]}
-            for field in ("metadata", "spec")
-            if mutated[field] != raw[field]
-        ]
-        if not operations:
-            return AdmissionResponse(uid=request.uid, allowed=True)
-        return AdmissionResponse(
-            uid=request.uid,
-            allowed=True,
-            patch_type="JSONPatch",
-            patch=b64encode(json.dumps(operations).encode()).decode(),
-            warnings=_warnings(
-                pod,
-                ceilings,
-                overridden_variables(raw, mutated, pod.container),
-                dropped_mounts(raw, mutated, pod.container),
-                replaced_user(raw, mutated, pod.container),
-            ),
+        warnings = _warnings(
+            pod,
+            ceilings,
+            overridden_variables(raw, mutated, pod.container),
+            dropped_mounts(raw, mutated, pod.container),
+            replaced_user(raw, mutated, pod.container),
         )
+        return _patch(request, raw, mutated, warnings)
 
     async def _ceilings(self, pod: FunctionPod) -> Ceilings:
         if reason := self.not_ready_reason():
@@ -114,6 +105,30 @@ class Admission:
             )
         except RefusedError as error:
             raise DeniedError(403, str(error)) from None
+
+
+def _patch(
+    request: AdmissionRequest,
+    raw: Mapping[str, Any],
+    mutated: Mapping[str, Any],
+    warnings: tuple[str, ...] | None = None,
+) -> AdmissionResponse:
+    """Allow the pod with what the mutation changed."""
+    # Whole fields: the API server applies the patch to the very object that it sent.
+    operations = [
+        {"op": "replace", "path": f"/{field}", "value": mutated[field]}
+        for field in ("metadata", "spec")
+        if mutated[field] != raw[field]
+    ]
+    if not operations:
+        return AdmissionResponse(uid=request.uid, allowed=True)
+    return AdmissionResponse(
+        uid=request.uid,
+        allowed=True,
+        patch_type="JSONPatch",
+        patch=b64encode(json.dumps(operations).encode()).decode(),
+        warnings=warnings,
+    )
 
 
 def _is_function_pod(raw: Mapping[str, Any]) -> bool:

@@ -23,11 +23,19 @@ Planner = Callable[[FunctionPod], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """The ceilings of a pod; ``feasible``: with them it meets its SLO."""
+    """The ceilings of a pod.
 
-    cpu: int  # vCPUs
+    Attributes:
+        cpu: vCPUs.
+        gpu_percent: percent of a GPU.
+        feasible: true if it meets its SLO with them.
+        in_slice: true if the pod requests neither: it is a member of a pool (ADR 44).
+    """
+
+    cpu: int
     gpu_percent: int
     feasible: bool
+    in_slice: bool = False
 
 
 def pod_ceilings(
@@ -55,4 +63,5 @@ def pod_ceilings(
         max(configuration.cpu for configuration in cheapest),
         max(configuration.gpu_percent for configuration in cheapest),
         plan.feasible,
+        pod.is_member,
     )

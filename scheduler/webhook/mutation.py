@@ -30,6 +30,8 @@ _GRANTED = {  # environment variables with the annotations of the Binding that t
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": names.ANNOTATION_GPU_PERCENT,
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": names.ANNOTATION_GPU_MEMORY,
 }
+_SLICE = ("cpu", names.RESOURCE_GPU_PERCENT)
+_MEMBER_CPU = "10m"  # requested; its slice has the vCPUs of its runs
 _GRANT = (*dict.fromkeys(_GRANTED.values()), names.ANNOTATION_PLAN)
 
 Json = dict[str, Any]
@@ -97,10 +99,30 @@ def mutate_pod(
         _add_pull_secrets(spec, defaults.check_pull_secrets)
     _give_gpu(spec["containers"][gpu_container], ceilings, defaults)
     _set_delivery(spec, defaults, claim)
-    if defaults.scheduler_name and spec.get("schedulerName") in {None, "", DEFAULT_SCHEDULER}:
-        spec["schedulerName"] = defaults.scheduler_name
+    _set_scheduler(spec, defaults)
     if defaults.runtime_class_name and not spec.get("runtimeClassName"):
         spec["runtimeClassName"] = defaults.runtime_class_name
+    return pod
+
+
+def mutate_holder(raw: Mapping[str, Any], defaults: PodDefaults) -> Json:
+    """Return the mutated Pod of a holder: no container sees a GPU, and limits equal requests."""
+    pod = deepcopy(dict(raw))
+    spec: Json = pod["spec"]
+    _remove_forged_grant(pod)
+    for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
+        _hide_gpus(container)
+        resources = container.get("resources") or {}
+        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+        slice_ = {name: (requests | limits)[name] for name in _SLICE if name in requests | limits}
+        if slice_:
+            container["resources"] = {
+                **resources,
+                "requests": slice_ | requests,
+                "limits": slice_ | limits,
+            }
+    _remove_delivery(spec)
+    _set_scheduler(spec, defaults)
     return pod
 
 
@@ -159,6 +181,18 @@ def _set_delivery(spec: Json, defaults: PodDefaults, claim: str) -> None:
     for field, items in (("resourceClaims", claims), ("volumes", volumes)):
         if items or field in spec:
             spec[field] = items
+
+
+def _remove_delivery(spec: Json) -> None:
+    """Remove the claim and the volume of a copied pod."""
+    for field, name in (("resourceClaims", names.RESOURCE_CLAIM), ("volumes", VOLUME)):
+        if field in spec:
+            spec[field] = [item for item in spec[field] or [] if item["name"] != name]
+
+
+def _set_scheduler(spec: Json, defaults: PodDefaults) -> None:
+    if defaults.scheduler_name and spec.get("schedulerName") in {None, "", DEFAULT_SCHEDULER}:
+        spec["schedulerName"] = defaults.scheduler_name
 
 
 def _set_claim(container: Json, defaults: PodDefaults) -> None:
@@ -236,9 +270,17 @@ def _give_gpu(container: Json, ceilings: Ceilings, defaults: PodDefaults) -> Non
 
 
 def _with_ceilings(resources: Mapping[str, Any], ceilings: Ceilings) -> Json:
-    """Add the ceilings that the creator did not set; an extended resource needs limit = request."""
+    """Add the ceilings that the creator did not set; an extended resource needs limit = request.
+
+    A member of a pool gets them in any case: its slice has the percent and the vCPUs of its runs.
+    It names the percent, because kube-scheduler calls an extender for such pods only.
+    """
     requests = dict(resources.get("requests") or {})
     limits = dict(resources.get("limits") or {})
+    if ceilings.in_slice:
+        requests |= {"cpu": _MEMBER_CPU, names.RESOURCE_GPU_PERCENT: "0"}
+        limits |= {"cpu": str(ceilings.cpu), names.RESOURCE_GPU_PERCENT: "0"}
+        return {**resources, "requests": requests, "limits": limits}
     if "cpu" not in requests and "cpu" not in limits:
         requests["cpu"] = limits["cpu"] = str(ceilings.cpu)
     share = names.RESOURCE_GPU_PERCENT

@@ -41,7 +41,7 @@ def evaluate(
     *,
     size: EvaluationSize,
     policies: Sequence[str] | None,
-    target_ratio: float,
+    target_ratios: Sequence[float],
     processes: int | None,
     cache: Path,
     resume: bool,
@@ -69,11 +69,12 @@ def evaluate(
     if not resume:
         store.clear()
     workers = processes or os.cpu_count() or 1
-    results = _results(orders(names, size), documents, store, workers)
+    results = results_of(orders(names, size), documents, store, workers)
     searched = [name for name in equal_hits.POLICIES if name in names]
-    while further := equal_hits.next_orders(Findings(results), searched, size, target_ratio):
-        results |= _results(further, documents, store, workers)
-    evaluation = Evaluation(names, Findings(results), size, target_ratio)
+    for target_ratio in target_ratios:
+        while further := equal_hits.next_orders(Findings(results), searched, size, target_ratio):
+            results |= results_of(further, documents, store, workers)
+    evaluation = Evaluation(names, Findings(results), size, target_ratios)
     if measured is None:
         generated = blocks(evaluation)
         drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}
@@ -82,7 +83,7 @@ def evaluate(
     update_document(document, generated, prefix, drawn)
 
 
-def _results(
+def results_of(
     runs: Sequence[Order], documents: Sequence[Document], store: ResultCache, processes: int
 ) -> dict[tuple[str, str, str, int], dict[str, Any]]:
     """Read cached results and run the rest; exit if a run fails or is interrupted."""

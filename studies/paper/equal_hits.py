@@ -39,13 +39,15 @@ class AtTarget:
     Attributes:
         headroom_ratio: headroom that was set in the scenario.
         hit_rate: ratio of the requests within their SLO.
-        dollars: cost per 1,000 requests.
+        dollars: cost per 1,000 requests of what was set aside.
+        bound_ratio: this over the least cost of the requests; None without such a bound.
         reached: true if the mean hit rate reaches the target.
     """
 
     headroom_ratio: float
     hit_rate: Estimate
     dollars: Estimate
+    bound_ratio: Estimate | None
     reached: bool
 
 
@@ -78,7 +80,13 @@ def at_target(
 ) -> AtTarget | None:
     """Return the outcome of a search; None without a run."""
     tried = [
-        AtTarget(ratio, hits, dollars, hits.mean >= target_ratio)
+        AtTarget(
+            ratio,
+            hits,
+            dollars,
+            findings.estimate("paid_over_bound", policy, setting, variant),
+            hits.mean >= target_ratio,
+        )
         for ratio in ((0.0,) if policy == SHIPPED else HEADROOM_RATIOS)
         for variant in [variant_of(policy, ratio, target_ratio).name]
         if (hits := findings.estimate("hit_rate", policy, setting, variant)) is not None

@@ -126,6 +126,7 @@ class EvaluationSize:
         ablation: true to run the variants of ESG too.
         resized: true to run policies with shares that change, too.
         ground: cluster and arrivals.
+        pooled: true to run the pods of `warm` in slices of a pool.
     """
 
     minutes: float
@@ -134,6 +135,14 @@ class EvaluationSize:
     ablation: bool = True
     resized: bool = True
     ground: Ground = GENERATED
+    pooled: bool = False
+
+    @property
+    def pooled_text(self) -> str:
+        """Sentence about the pods of `warm`."""
+        if self.pooled:
+            return " `warm` has pooled pods: slices of GPUs are set aside for all of them together."
+        return ""
 
     @property
     def seeds_text(self) -> str:
@@ -163,6 +172,7 @@ def order_of(variant: Variant, name: str, size: EvaluationSize, seed: int) -> Or
     """Return one run of a variant under a setting."""
     setting = SETTINGS[name]
     ground = size.ground
+    changes = {"slo_factor": setting.slo_factor, "pool": size.pooled and variant.policy == SHIPPED}
     requests = None
     if not ground.ends:
         requests = max(round(60_000 * size.minutes / mean_gap_ms(setting.load)), 1)
@@ -170,7 +180,7 @@ def order_of(variant: Variant, name: str, size: EvaluationSize, seed: int) -> Or
         policy=variant.policy,
         setting=name,
         seed=seed,
-        scenario=variant.of(ground.scenario.model_copy(update={"slo_factor": setting.slo_factor})),
+        scenario=variant.of(ground.scenario.model_copy(update=changes)),
         workload=ground.workload(setting.load, size.minutes),
         requests=requests,
     )
@@ -221,9 +231,9 @@ class Findings:
     def estimate(
         self, name: str, policy: str, setting: str, variant: str = AS_IS
     ) -> Estimate | None:
-        """Estimate a number; None without a run."""
-        runs = self._by_seed(variant, policy, setting)
-        return Estimate.of([run[name] for run in runs.values()]) if runs else None
+        """Estimate a number; None without a run, or where a run has none."""
+        values = self.values(name, policy, setting, variant)
+        return Estimate.of(values) if values and None not in values else None
 
     def against(  # noqa: PLR0913 - both sides of a comparison
         self,

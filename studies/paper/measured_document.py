@@ -21,7 +21,7 @@ MEASURED_POLICIES = (
 )
 _PROFILES = Path("profiles/rapp-v100-mps.csv")
 _INVOCATIONS = Path("traces/azure-2019-100/invocations.csv")
-_TABLES = ("equal", "hits", "costs", "idle", "states")
+_TABLES = ("equal", "hits", "costs", "bound", "idle", "states")
 MEASURED_PREFIX = "measured-"  # of the marks of this part
 MEASURED_BLOCKS = ("how", "workflows", *_TABLES)
 
@@ -62,6 +62,7 @@ def _how(evaluation: Evaluation) -> str:
         f"esg paper --data DIR --nodes {scenario.nodes} --minutes {size.minutes:g} "
         f"--seeds {size.seeds}"
     )
+    command += " --pooled" if size.pooled else ""
     if tuple(evaluation.policies[1:]) != MEASURED_POLICIES:
         command += repeated("--policy", evaluation.policies[1:])
     return (
@@ -76,7 +77,8 @@ def _how(evaluation: Evaluation) -> str:
         f"{scenario.memory_mib:,} MiB, one vCPU a container, cold starts "
         f"of {assumed.cold_start_ms / 1000:g} s, outputs of {assumed.output_mib:g} MiB, "
         f"{100 * scenario.noise_ratio:g} % of noise. Neighbours that hold a whole GPU slow a run "
-        f"down by {100 * scenario.interference_ratio:g} %, in proportion to their share.\n"
+        f"down by {100 * scenario.interference_ratio:g} %, in proportion to their share."
+        f"{size.pooled_text}\n"
     )
 
 

@@ -1,301 +1,239 @@
-"""Pods that hold their share while idle, beside other policies, under the paper's nine settings.
+"""Pods that hold their share while idle, and pods of a pool, under the paper's nine settings.
 
     python -m studies.plans.warm [--requests R] [--seeds N] [--jobs J] [--out FILE]
 
-The result is written to ``docs/warm.md`` and printed. It depends on the numbers of requests and
+Pods of a pool hold memory alone and take their share from a slice for each run. The result is
+written to ``docs/warm.md`` and printed. It depends on the numbers of requests and
 seeds alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from functools import reduce
+from functools import cache
 from itertools import product
+from math import ceil
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import numpy as np
 import typer
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import FunctionProfile, GpuProfile
-from scheduler.search.frontiers.frontier import Frontier, in_series, pareto
+from scheduler.model.plan import MS_PER_HOUR
+from scheduler.search.cost_bound import mean_bound_dollars, request_bounds_dollars
 from studies.page import REPOSITORY, markdown_table, write_page
-from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from workbench.profiles.generated import samples
 from workbench.simulation.engine import simulate
 from workbench.simulation.scenario import Scenario
+from workbench.simulation.scenario_catalogue import shaped
 from workbench.simulation.workloads.paper import GAPS_MS, SETTINGS, Paper
 
 PAGE = REPOSITORY / "docs" / "warm.md"
-FULL = "strict-heavy"
-NODES = (14, 16, 18, 20, 24)
-GPU_WEIGHTS = 21  # of the GPU in a mean of both resources: from 0 to 1
-TOKEN_SHARES = ((2, 14), (4, 28), (8, 57))  # vCPUs and percent, of each function
-TOKEN_BATCH_MAX = 4  # for which each process has memory
-TOKEN_PROCESSES = 2  # of each share on each GPU
-
-
-class PodVariant(NamedTuple):
-    """A policy, with changes of the scenario and of the documents."""
-
-    policy: str
-    changes: Mapping[str, Any]
-    documents: Callable[[], Catalogue]
-
-
-def catalogue() -> Catalogue:
-    """Return the sample documents."""
-    profiles = map(generated_profile, FUNCTIONS)
-    return Catalogue.of([*map(generated_workflow, WORKFLOWS), *profiles])
-
-
-def token_catalogue() -> Catalogue:
-    """Return the sample documents with the few shares that tokens keep warm on every GPU."""
-    profiles = [generated_profile(function) for function in FUNCTIONS]
-    return Catalogue.of([*map(generated_workflow, WORKFLOWS), *map(of_few_shares, profiles)])
-
-
-def of_few_shares(profile: FunctionProfile) -> FunctionProfile:
-    """Return a profile with the configurations that its processes run."""
-    gpus = tuple(
-        GpuProfile.model_construct(
-            model=gpu.model,
-            sparse=True,
-            configurations=tuple(
-                c
-                for c in gpu.configurations
-                if (c.cpu, c.gpu_percent) in TOKEN_SHARES and c.batch <= TOKEN_BATCH_MAX
-            ),
-        )
-        for gpu in profile.spec.gpus
-    )
-    return profile.model_copy(update={"spec": profile.spec.model_copy(update={"gpus": gpus})})
-
-
-def token_memory_mib() -> int:
-    """Return the memory of all processes on one GPU."""
-    profiles = token_catalogue().profiles.values()
-    batches = (gpu.configurations for profile in profiles for gpu in profile.spec.gpus)
-    return TOKEN_PROCESSES * sum(
-        c.memory_mib for listed in batches for c in listed if c.batch == TOKEN_BATCH_MAX
-    )
-
-
-VARIANTS = {
-    "`warm`": PodVariant("warm", {}, catalogue),
-    "`warm`, `pack`": PodVariant("warm", {"placement": "pack"}, catalogue),
-    "`exact`, tokens": PodVariant(
-        "exact", {"idle_share": False, "warm_containers": TOKEN_PROCESSES}, token_catalogue
-    ),
-    "`exact`": PodVariant("exact", {"resizable": True}, catalogue),
+SHARES: Mapping[str, Mapping[str, Any]] = {  # changes of the scenario
+    "reserved": {},
+    "pooled": {"pool": True},
 }
+NODES, NODES_MAX = 16, 24
+TARGETS_PERCENT = (95, 99)
 
 
 class WarmCase(NamedTuple):
     """One run."""
 
-    variant: str
+    share: str
     setting: str
     seed: int
     requests: int
-    nodes: int = 16
-    noise_ratio: float = 0.05
+    nodes: int
 
 
 class WarmResult(NamedTuple):
-    """Result of one run: ratio of the requests in time, and dollars per thousand requests."""
+    """Ratio of the requests in time, and dollars per thousand requests.
+
+    Attributes:
+        dollars: what was set aside.
+        ran_dollars: the part of it in which something ran.
+    """
 
     hit_ratio: float
     dollars: float
-    idle_dollars: float
+    ran_dollars: float
+    bound_ratio: float
+
+
+class NodeCount(NamedTuple):
+    """Fewest nodes on which the mean over the seeds reaches a target; None: more than the limit."""
+
+    nodes: int | None
+    mean: WarmResult
+
+
+Results = Mapping[WarmCase, WarmResult]
+
+
+@cache
+def documents() -> Catalogue:
+    """Return the sample documents."""
+    return Catalogue.of(samples())
+
+
+def scenario_of(setting: str, nodes: int, **changes: Any) -> Scenario:
+    """Return the scenario of a setting."""
+    return Scenario(slo_factor=SETTINGS[setting].slo_factor, nodes=nodes, **changes)
 
 
 def served(case: WarmCase) -> WarmResult:
     """Run one case."""
-    variant, setting = VARIANTS[case.variant], SETTINGS[case.setting]
-    documents = variant.documents()
-    scenario = Scenario(
-        slo_factor=setting.slo_factor,
-        nodes=case.nodes,
-        noise_ratio=case.noise_ratio,
-        **variant.changes,
-    )
-    arrivals = Paper(load=setting.load).arrivals(tuple(documents.workflows), seed=case.seed)
+    scenario = scenario_of(case.setting, case.nodes, **SHARES[case.share])
+    workload = Paper(load=SETTINGS[case.setting].load)
     result = simulate(
-        scenario, documents, arrivals, variant.policy, seed=case.seed, requests=case.requests
+        scenario,
+        documents(),
+        workload.arrivals(tuple(documents().workflows), seed=case.seed),
+        "warm",
+        seed=case.seed,
+        requests=case.requests,
     )
+    if result.paid_bound_ratio is None:
+        raise AssertionError("each sample workflow can be in time under each setting")
     return WarmResult(
-        result.hit_ratio, result.ran_dollars_per_thousand, result.idle_dollars_per_thousand
+        result.hit_ratio,
+        result.dollars_per_thousand,
+        result.ran_dollars_per_thousand,
+        result.paid_bound_ratio,
     )
 
 
-def token_shares_text() -> str:
-    """Format the shares that tokens keep warm."""
-    return ", ".join(f"{percent} % with {cpus} vCPUs" for cpus, percent in TOKEN_SHARES)
+def bound_dollars(setting: str) -> float:
+    """Return the least cost of a request under a setting, the mean over the workflows."""
+    scenario = scenario_of(setting, NODES)
+    catalogue = shaped(documents(), scenario, tuple(documents().workflows))
+    return mean_bound_dollars(
+        request_bounds_dollars(catalogue, scenario.rules.prices, scenario.fleet)
+    )
 
 
-def busy_ratio(setting: str, nodes: int = 16) -> float:
-    """Return the least part of the cluster that the runs of requests in time occupy on average.
-
-    A stage takes its configuration's vCPUs and percent for its run time, as a batch of any size.
-    Nothing waits, and run times are those of the profile. Neither resource of the nodes is used for
-    more than all of the time, and so is no mean of the two: the largest bound of several counts.
-    """
-    documents, cpus = catalogue(), Scenario().cpus
-    slo, load = SETTINGS[setting].slo_factor, SETTINGS[setting].load
-    bounds_ms = []
-    for gpu_weight in np.linspace(0.0, 1.0, GPU_WEIGHTS):
-        node_ms = []
-        for workflow in documents.workflows.values():
-            stages = [documents.profile(stage.function) for stage in workflow.spec.stages]
-            frontier = reduce(
-                in_series,
-                (work(stage.spec.gpus[0].configurations, cpus, gpu_weight) for stage in stages),
-            )
-            limit_ms = slo * workflow.spec.slo.latency_ms
-            node_ms.append(frontier.cost[np.searchsorted(frontier.time_ms, limit_ms, "right") - 1])
-        bounds_ms.append(float(fmean(node_ms)))
-    return max(bounds_ms) / (sum(GAPS_MS[load]) / 2) / nodes
+def bound_nodes(setting: str) -> float:
+    """Return the nodes that cost as much as this: fewer cannot keep the setting's requests."""
+    scenario = scenario_of(setting, NODES)
+    node_hour_dollars = scenario.rules.prices.request_cost_dollars(
+        MS_PER_HOUR, scenario.cpus, 100, 1
+    )
+    gap_ms = sum(GAPS_MS[SETTINGS[setting].load]) / 2
+    return bound_dollars(setting) * MS_PER_HOUR / gap_ms / node_hour_dollars
 
 
-def work(configurations: Sequence[Any], cpus: int, gpu_weight: float) -> Frontier:
-    """Return a function's least node-ms of a request by run time, as a mean of both resources."""
-    part = [
-        (gpu_weight * c.gpu_percent / 100 + (1.0 - gpu_weight) * c.cpu / cpus)
-        * c.latency_ms
-        / c.batch
-        for c in configurations
-    ]
-    return pareto(np.array([c.latency_ms for c in configurations]), np.array(part))
-
-
-def by_setting(
-    results: Mapping[WarmCase, WarmResult], field: str, factor: float, digits: int
-) -> str:
-    """Format means over the seeds, a row for each variant."""
-    rows = []
-    for variant in VARIANTS:
-        cells = [
-            f"{factor * mean(results, field, variant=variant, setting=setting):.{digits}f}"
-            for setting in SETTINGS
-        ]
-        rows.append([variant, *cells])
-    return markdown_table(["", *SETTINGS], rows, numeric=True)
-
-
-def mean(results: Mapping[WarmCase, WarmResult], field: str, **of: Any) -> float:
-    """Return the mean of a field over the cases on 16 nodes, or those that are described."""
-    wanted = {"nodes": 16, "noise_ratio": 0.05} | of
-    return fmean(
-        getattr(result, field)
+def mean(results: Results, share: str, setting: str, nodes: int) -> WarmResult | None:
+    """Return the means over the seeds; None without a run."""
+    seeds = [
+        result
         for case, result in results.items()
-        if all(getattr(case, name) == value for name, value in wanted.items())
-    )
+        if (case.share, case.setting, case.nodes) == (share, setting, nodes)
+    ]
+    return WarmResult(*map(fmean, zip(*seeds, strict=True))) if seeds else None
 
 
-def full_table(results: Mapping[WarmCase, WarmResult]) -> str:
-    """Format the full cluster by number of nodes, and without noise."""
+def fewest_nodes(results: Results, share: str, setting: str, percent: int) -> NodeCount | None:
+    """Return the end of the search for the fewest nodes; None: it needs another run."""
+    for nodes in range(ceil(bound_nodes(setting)), NODES_MAX + 1):
+        outcome = mean(results, share, setting, nodes)
+        if outcome is None:
+            return None
+        if outcome.hit_ratio >= percent / 100:
+            return NodeCount(nodes, outcome)
+    return NodeCount(None, outcome)
+
+
+def next_cases(results: Results, requests: int, seeds: int) -> Iterator[WarmCase]:
+    """Yield the runs on 16 nodes, and of each search that goes on those on the next cluster."""
+    for share, setting in product(SHARES, SETTINGS):
+        tried = {c.nodes for c in results if (c.share, c.setting) == (share, setting)}
+        first = ceil(bound_nodes(setting))
+        following = next(n for n in range(first, NODES_MAX + 2) if n not in tried)
+        nodes = {NODES} - tried
+        if fewest_nodes(results, share, setting, TARGETS_PERCENT[-1]) is None:
+            nodes.add(following)
+        for count, seed in product(sorted(nodes), range(seeds)):
+            yield WarmCase(share, setting, seed, requests, count)
+
+
+def cost_table(results: Results) -> str:
+    """Format hits and cost on 16 nodes."""
     rows = []
-    for nodes in NODES:
-        of = {"variant": "`warm`", "setting": FULL, "nodes": nodes}
-        cells = [f"{100 * mean(results, 'hit_ratio', **of):.1f}"]
-        cells += [f"{100 * mean(results, 'hit_ratio', **of, noise_ratio=0.0):.1f}"]
-        cells += [
-            f"{100 * mean(results, 'hit_ratio', **{**of, 'variant': variant}):.1f}"
-            for variant in VARIANTS
-            if variant != "`warm`"
-        ]
-        rows.append([str(nodes), f"{100 * busy_ratio(FULL, nodes):.0f}", *cells])
-    first, *others = VARIANTS
-    head = ["nodes", "busy at least, %", first, f"{first}, no noise", *others]
-    return markdown_table(head, rows, numeric=True)
+    for setting, share in product(SETTINGS, SHARES):
+        result = mean(results, share, setting, NODES)
+        if result is not None:
+            bound = result.dollars / result.bound_ratio
+            cells = [f"{100 * result.hit_ratio:.1f}", f"{result.dollars:.3f}", f"{bound:.3f}"]
+            ratios = [f"{result.bound_ratio:.2f}", f"{result.ran_dollars / bound:.2f}"]
+            rows.append([setting, share, *cells, *ratios])
+    head = ["setting", "share", "in SLO, %", "set aside, $ per 1,000", "B0, $ per 1,000"]
+    return markdown_table([*head, "set aside / B0", "ran / B0"], rows)
 
 
-def seeds_text(results: Mapping[WarmCase, WarmResult], variant: str) -> str:
-    """Format the range over the seeds of the full cluster's requests within their SLO."""
-    seeds = sorted({case.seed for case in results})
-    of = {"variant": variant, "setting": FULL}
-    percents = [100 * mean(results, "hit_ratio", **of, seed=seed) for seed in seeds]
-    return f"{min(percents):.1f} to {max(percents):.1f}"
+def nodes_table(results: Results) -> str:
+    """Format the fewest nodes for each target, and what they cost for the last one."""
+    rows = []
+    for setting, share in product(SETTINGS, SHARES):
+        counts = [fewest_nodes(results, share, setting, percent) for percent in TARGETS_PERCENT]
+        cells = [_nodes_text(count) for count in counts if count is not None]
+        last = counts[-1]
+        ratio = f"{last.mean.bound_ratio:.2f}" if last is not None and last.nodes else "-"
+        rows.append([setting, share, f"{bound_nodes(setting):.1f}", *cells, ratio])
+    head = ["setting", "share", "B0, nodes", *(f"for {percent} %" for percent in TARGETS_PERCENT)]
+    return markdown_table([*head, "set aside / B0 there"], rows)
 
 
-def page(results: Mapping[WarmCase, WarmResult], requests: int, seeds: int) -> str:
+def _nodes_text(count: NodeCount) -> str:
+    if count.nodes is None:
+        return f"> {NODES_MAX} ({100 * count.mean.hit_ratio:.1f} %)"
+    return f"{count.nodes} ({100 * count.mean.hit_ratio:.1f} %)"
+
+
+def page(results: Results, requests: int, seeds: int) -> str:
     """Format the whole page in Markdown."""
-    first, second, *_ = VARIANTS
-    busy_cells = [f"{100 * busy_ratio(setting):.0f}" for setting in SETTINGS]
-    busy = markdown_table(list(SETTINGS), [busy_cells], numeric=True)
     return f"""\
 # Pods with fixed shares
 
 <!-- Generated by `make bench-warm` (studies/plans/warm.py); change it there. -->
 
-MPS fixes the share of a process when it starts, so a warm pod holds its share while it is idle, and
-its user pays for it. Policy `warm` runs the gateway's own dispatcher and scaler in the simulator
-under this rule ([ADR 22](adr/0022-pods-that-hold-their-share.md)). `exact` may give a warm
-container another share for each run, and an idle one holds none (`resizable: true`): what fixed
-shares cost is the difference. [paper.md](paper.md) has the other policies.
+MPS fixes the share of a process when it starts. Policy `warm` runs the gateway's own dispatcher and
+scaler in the simulator under this rule. A *reserved* pod holds its share while it is idle, and its
+user pays for it ([ADR 22](adr/0022-pods-that-hold-their-share.md)). A *pooled* one holds memory
+alone while it is idle. The pool sets slices of GPUs aside and pays for them; a batch begins when
+its slice has the percent and the vCPUs free (`pool: true`). The number of pods, and the size of a
+pool, follow from the objective.
 
-`exact`, tokens, is the second mode of the decision: {TOKEN_PROCESSES} processes of each of
-{len(TOKEN_SHARES)} shares ({token_shares_text()}) of each function stay warm on each GPU, with
-memory for batches of {TOKEN_BATCH_MAX}: {TOKEN_PROCESSES * len(TOKEN_SHARES) * len(FUNCTIONS)}
-processes, {token_memory_mib():,} MiB. Each runs with the share that it started with, which it holds
-only while it runs (`idle_share: false`). Nobody pays for memory here. MPS has all that these
-processes need: it enforces a share for each of them, and lets the shares of all add up to more than
-the GPU, up to 48 clients. It has no arbiter: it does not let a batch wait until the shares that run
-leave room for it. The gateway could, for batches that go through it alone, and kube-scheduler would
-have to place pods by memory. The product does neither.
+The nine settings of the ESG paper, {requests:,} requests, {seeds} seed{"s" * (seeds > 1)}, nodes of
+one GPU and 16 vCPU, 5 % of noise, an objective of 99 %. Profiles are generated, not measured. The
+warm-up (MSER-5) is left out. *Set aside* is what is held, and so paid. *B0* is the least cost of
+the same requests in time: nothing waits, nothing is idle, and batches fill at once
+([simulator.md](simulator.md)). [paper.md](paper.md) has the other policies.
 
-The nine settings of the ESG paper, {requests:,} requests,
-{seeds} seed{"s" * (seeds > 1)}, 16 nodes of one GPU and 16 vCPU, 5 % of noise.
-Profiles are generated, not measured. The warm-up (MSER-5) is left out.
+## Cost on {NODES} nodes
 
-## Requests within their SLO, percent
+{cost_table(results)}
 
-{by_setting(results, "hit_ratio", 100.0, 1)}
+## Fewest nodes
 
-## Dollars per 1,000 requests, for what ran
+The smallest cluster on which the mean over the seeds reaches the target, up to {NODES_MAX} nodes.
+B0 in nodes is the number whose price is B0.
 
-{by_setting(results, "dollars", 1.0, 3)}
+{nodes_table(results)}"""
 
-## Dollars per 1,000 requests, for what was held while nothing ran in it
 
-{by_setting(results, "idle_dollars", 1.0, 3)}
-
-## The full cluster
-
-The least part of the cluster that requests in time occupy on average, percent: a linear relaxation
-over vCPUs and GPUs. Nothing waits, batches fill at once and may have any size, GPUs are divided
-without rest, and run times are those of the profile. No policy can do with less.
-
-{busy}
-
-Pods that hold their share also need a reserve for each function, because a share that is free in
-one pool cannot serve another. Under {FULL} `warm` has little room for it on 16 nodes. Placement
-`pack`, the tightest fit, strands parts of GPUs there that no pod fits; `defrag`, the default,
-counts them. With tokens the shares of processes are as fixed, but a batch has several to choose
-from, and what no batch uses serves any function.
-
-The aim for `warm` is 90 % in each setting. Under {FULL} the seeds have {seeds_text(results, first)}
-percent, and with `pack` {seeds_text(results, second)}. Requests within their SLO by number of
-nodes, percent:
-
-{full_table(results)}"""
+def search_results(requests: int, seeds: int, jobs: int | None) -> Results:
+    """Run all cases."""
+    results: dict[WarmCase, WarmResult] = {}
+    with ProcessPoolExecutor(jobs) as pool:
+        while cases := list(next_cases(results, requests, seeds)):
+            results |= zip(cases, pool.map(served, cases), strict=True)
+    return results
 
 
 def main(requests: int = 8_000, seeds: int = 3, jobs: int | None = None, out: Path = PAGE) -> None:
     """Run all cases, write the page and print it."""
-    cases = [
-        WarmCase(variant, setting, seed, requests)
-        for variant, setting, seed in product(VARIANTS, SETTINGS, range(seeds))
-    ]
-    for variant, seed, nodes in product(VARIANTS, range(seeds), NODES):
-        cases.append(WarmCase(variant, FULL, seed, requests, nodes))
-        if variant == "`warm`":
-            cases.append(WarmCase(variant, FULL, seed, requests, nodes, 0.0))
-    cases = list(dict.fromkeys(cases))
-    with ProcessPoolExecutor(jobs) as pool:
-        results = dict(zip(cases, pool.map(served, cases), strict=True))
-    write_page(out, page(results, requests, seeds))
+    write_page(out, page(search_results(requests, seeds, jobs), requests, seeds))
 
 
 if __name__ == "__main__":

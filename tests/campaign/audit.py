@@ -1,5 +1,6 @@
 """The sums of all grants on each GPU: of the server's own objects, and of running containers."""
 
+import json
 from collections import defaultdict
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ _PREFIX = "esg-scheduler.io"
 
 
 class Share(NamedTuple):
-    """Grant of one bound pod."""
+    """Grant of one bound pod: a member of a pool has no percent, a holder no memory."""
 
     uid: str
     name: str
@@ -23,7 +24,7 @@ class Share(NamedTuple):
 
 
 class GpuShares:
-    """Shares by GPU of a node.
+    """Shares by UUID of the GPU: under the name of another node, it is the same GPU.
 
     Attributes:
         shares: by UID of their pod.
@@ -34,20 +35,21 @@ class GpuShares:
         self.memory_mib = memory_mib - SERVER_CONTEXT_MIB
         self.shares: dict[str, Share] = {}
         self.violations: list[str] = []
-        self._on_gpu: defaultdict[tuple[str, str], dict[str, Share]] = defaultdict(dict)
+        self._on_gpu: defaultdict[str, dict[str, Share]] = defaultdict(dict)
 
     def set(self, uid: str, share: Share | None) -> None:
         """Set the share of a pod; None: it has none any more."""
         if self.shares.get(uid) == share:
             return
         if (removed := self.shares.pop(uid, None)) is not None:
-            del self._on_gpu[removed.node, removed.gpu][uid]
+            del self._on_gpu[removed.gpu][uid]
         if share is None:
             return
         self.shares[uid] = share
-        on_gpu = self._on_gpu[share.node, share.gpu]
+        on_gpu = self._on_gpu[share.gpu]
         on_gpu[uid] = share
-        percent, memory_mib = self.used(share.node, share.gpu)
+        percent = sum(s.percent for s in on_gpu.values())
+        memory_mib = sum(s.memory_mib for s in on_gpu.values())
         if percent > PERCENT_MAX or memory_mib > self.memory_mib:
             pods = ", ".join(f"{s.name} ({s.percent} %)" for s in on_gpu.values())
             self.violations.append(
@@ -56,12 +58,17 @@ class GpuShares:
             )
 
     def used(self, node: str, gpu: str) -> tuple[int, int]:
-        """Return the sums of percent and MiB on a GPU."""
-        shares = self._on_gpu.get((node, gpu), {}).values()
+        """Return the sums of percent and MiB of a node's pods on a GPU."""
+        shares = [s for s in self._on_gpu.get(gpu, {}).values() if s.node == node]
         return sum(s.percent for s in shares), sum(s.memory_mib for s in shares)
 
     def fits(self, node: str, gpu: str, percent: int, memory_mib: int) -> bool:
-        """Tell if a share fits on a GPU beside what is there."""
+        """Return true if a share fits on a GPU beside what is there.
+
+        Nothing fits while pods of another node have shares of the GPU.
+        """
+        if any(share.node != node for share in self._on_gpu.get(gpu, {}).values()):
+            return False
         used_percent, used_mib = self.used(node, gpu)
         return used_percent + percent <= PERCENT_MAX and used_mib + memory_mib <= self.memory_mib
 
@@ -71,11 +78,14 @@ class GpuAudit(GpuShares):
 
     Attributes:
         bound: UIDs of all pods that were ever bound.
+        holders: UIDs of those that held a slice.
     """
 
     def __init__(self, memory_mib: int) -> None:
         super().__init__(memory_mib)
         self.bound: set[str] = set()
+        self.holders: set[str] = set()
+        self._slice_percent: dict[tuple[str, str], int] = {}  # the largest ever, by node and GPU
 
     def observe(self, path: str, change: ObjectChange) -> None:
         """Take in a change of the server."""
@@ -83,8 +93,29 @@ class GpuAudit(GpuShares):
             return
         share = None if change.after is None else share_of(change.after)
         if share is not None:
+            self._observe_slice(share, pool_of(change.after))
             self.bound.add(share.uid)
         self.set((change.before or change.after)["metadata"]["uid"], share)
+
+    def _observe_slice(self, share: Share, pool: tuple[str, int]) -> None:
+        """Report a member that is bound where no slice ever had its percent."""
+        role, percent = pool
+        slice_percent = self._slice_percent.get((share.node, share.gpu), 0)
+        if role == "holder":
+            self.holders.add(share.uid)
+            self._slice_percent[share.node, share.gpu] = max(slice_percent, share.percent)
+        elif role == "member" and share.uid not in self.bound and percent > slice_percent:
+            self.violations.append(
+                f"member {share.name} ({percent} %) is on GPU {share.gpu} of {share.node}, where "
+                f"no slice had more than {slice_percent} %"
+            )
+
+
+def pool_of(pod: dict[str, Any]) -> tuple[str, int]:
+    """Return the role in a pool that a bound pod was granted, and the percent of its grant."""
+    annotations = pod["metadata"]["annotations"]
+    plan = json.loads(annotations.get(f"{_PREFIX}/plan") or "{}")
+    return plan.get("pool", ""), int(annotations[f"{_PREFIX}/gpu-percent"])
 
 
 def share_of(pod: dict[str, Any]) -> Share | None:
@@ -95,12 +126,13 @@ def share_of(pod: dict[str, Any]) -> Share | None:
     if not node or not gpu or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return None
     metadata = pod["metadata"]
-    memory = annotations[f"{_PREFIX}/gpu-memory"]
+    memory = annotations.get(f"{_PREFIX}/gpu-memory", "0=0M")
+    role, percent = pool_of(pod)
     return Share(
         metadata["uid"],
         metadata["name"],
         node,
         gpu,
-        int(annotations[f"{_PREFIX}/gpu-percent"]),
+        0 if role == "member" else percent,
         int(memory.removeprefix("0=").removesuffix("M")),
     )

@@ -25,6 +25,8 @@ _OF_ANY_CLIENT = {
 }  # fmt: skip
 _TEXTS = {
     "create": "pod {pod} is created: function {function}, priority {priority}, grace {grace_s} s",
+    "hold": "holder {pod} is created: {percent} %, priority {priority}",
+    "join": "member {pod} is created: function {function}, priority {priority}",
     "relabel": "a label of pod {pod} changes",
     "finish": "the containers of pod {pod} end",
     "delete": "pod {pod} is deleted",
@@ -88,6 +90,8 @@ def draw_incidents(seed: int) -> list[Incident]:
         *_pods(random, time_s),
         *(_fault(random, time_s()) for _ in range(random.choice((0, 2, 4, 8, 16)))),
     ]
+    if has_pools(seed):
+        incidents += _pools(Random(f"pools {seed}"), duration_s)
     incidents += _pauses(Random(f"pauses {seed}"), incidents)
     if gateway_incidents.has_gateways(seed):
         incidents += [Incident(*drawn) for drawn in gateway_incidents.draw_gateway_incidents(seed)]
@@ -110,6 +114,35 @@ def _pods(random: Random, time_s: Callable[[], float]) -> Iterator[Incident]:
             if kind == "recreate":
                 later |= {"function": random.choice(tuple(FUNCTIONS)), "priority": 0}
             yield Incident(later_s, kind, later)
+
+
+def has_pools(seed: int) -> bool:
+    """Tell if a run has slices and members."""
+    return seed % 10 in (2, 5)
+
+
+def _pools(random: Random, duration_s: float) -> Iterator[Incident]:
+    """Holders, the ends of some of them, and members, most of them before the middle of a run."""
+    for number in range(random.randint(1, 5)):
+        at_s = round(1.0 + duration_s * random.random() / 2, 3)
+        percent = random.choice((20, 33, 50, 60, 100))
+        details = {"pod": f"h{number}", "percent": percent, "priority": random.choice((0, 0, 50))}
+        yield Incident(at_s, "hold", details)
+        kind = random.choice(("relabel", "finish", "delete", "force_delete", "force_delete"))
+        ends_s = round(at_s + random.choice((1.0, 10.0, 60.0)) * random.random(), 3)
+        yield Incident(ends_s, kind, {"pod": f"h{number}"})
+    for number in range(random.randint(2, 12)):
+        at_s = round(1.0 + duration_s * random.random() / 2, 3)
+        details = {"pod": f"m{number}", "function": random.choice(tuple(FUNCTIONS)), "priority": 0}
+        yield Incident(at_s, "join", details)
+        if random.random() < 0.4:
+            kind = random.choice(("finish", "delete", "force_delete"))
+            ends_s = round(at_s + 60.0 * random.random(), 3)
+            yield Incident(ends_s, kind, {"pod": f"m{number}"})
+    for number in range(random.randint(2, 6)):  # they wait for what slices free
+        function = random.choice(("half", "most", "whole"))
+        details = {"pod": f"r{number}", "function": function, "priority": 0, "grace_s": 30}
+        yield Incident(round(1.0 + duration_s * random.random(), 3), "create", details)
 
 
 def _pauses(random: Random, incidents: Sequence[Incident]) -> Iterator[Incident]:

@@ -19,6 +19,7 @@ from tests.campaign.simulated_server import SimulatedServer
 from workbench.cluster.api_requests import NODES, PODS, ApiTarget
 from workbench.cluster.object_store import Key, ObjectChange, Raw
 
+POOL = "esg-scheduler.io/pool"
 CALL_TIMEOUT_S = 5.0
 BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 10.0)
 FLUSH_S = 300.0  # podMaxInUnschedulablePodsDuration
@@ -91,6 +92,8 @@ class SimulatedKubeScheduler:
                 self._add(key)
             elif share_of(change.before) and not share_of(change.after):
                 self._unpark()
+            elif metadata["labels"].get(POOL) == "holder":
+                self._unpark()  # members may wait for it
             elif change.before["metadata"].get("labels") != metadata.get("labels") and (
                 self._parked.pop(key, None) is not None
             ):

@@ -10,7 +10,7 @@ from contextvars import copy_context
 from functools import partial
 from zlib import crc32
 
-from tests.campaign.audit import GpuShares, share_of
+from tests.campaign.audit import GpuShares, Share, pool_of, share_of
 from tests.campaign.gateway_documents import POOL_LABEL
 from tests.campaign.simulated_server import SimulatedServer
 from workbench.cluster.api_requests import NODES, PODS, ApiTarget
@@ -55,7 +55,7 @@ class SimulatedKubelet:
                 self._terminating.add(uid)
                 self._later(stop_s(pod), self._stop, key, uid)
         elif change.before is None or not change.before["spec"].get("nodeName"):
-            self.running.set(uid, share_of(pod))
+            self.running.set(uid, process_of(pod))
             self._later(START_S, self._start, key, uid)
 
     def finish(self, key: Key, phase: str = "Succeeded") -> None:
@@ -114,6 +114,12 @@ class SimulatedKubelet:
                 if share_of(pod) is not None:
                     self._server.store.patch(PODS, key, {"status": {"phase": "Failed"}})
                 self._server.delete_pod(key[1], grace_s=0)
+
+
+def process_of(pod: Raw) -> Share | None:
+    """Return the share that a pod's process uses all the time: that of a holder's is none."""
+    share = share_of(pod)
+    return share and share._replace(percent=0 if pool_of(pod)[0] else share.percent)
 
 
 def grace_s(pod: Raw) -> float:

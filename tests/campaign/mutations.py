@@ -7,7 +7,7 @@ server answers no 409 for a pod that has not changed (tests/cluster/test_void_bi
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -17,6 +17,8 @@ from scheduler.extender.bind_ownership import BindOwnership
 from scheduler.extender.binding_voider import BindingVoider
 from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
+from scheduler.model.pod import Grant
+from scheduler.placement.members import GpuSlice
 from scheduler.planning import handlers
 from scheduler.planning.handlers import PodHandler
 from scheduler.planning.pods import version_of
@@ -156,6 +158,33 @@ def release_absent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PodHandler, "replace", replace_and_release)
 
 
+def free_a_slice_at_once(patch: pytest.MonkeyPatch) -> None:
+    keep = PodHandler._keep_for_grace
+
+    def keep_others(self: PodHandler, reservation: Reservation) -> None:
+        if reservation.pool == "holder":
+            self._release(reservation.uid)
+        else:
+            keep(self, reservation)
+
+    patch.setattr(PodHandler, "_keep_for_grace", keep_others)
+
+
+def ask_no_slice(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GpuSlice, "problem", lambda *_: "")
+
+
+def count_no_memory_of_members(patch: pytest.MonkeyPatch) -> None:
+    with_grant = Reservation.with_grant
+
+    def without_memory(self: Reservation, grant: Grant) -> Reservation:
+        reservation = with_grant(self, grant)
+        is_member = reservation.pool == "member"
+        return replace(reservation, memory_mib=0) if is_member else reservation
+
+    patch.setattr(Reservation, "with_grant", without_memory)
+
+
 def _create(at_s: float, pod: str, function: str = "most") -> Incident:
     details = {"pod": pod, "function": function, "priority": 0, "grace_s": 30}
     return Incident(at_s, "create", details)
@@ -191,6 +220,22 @@ SUSPENDED_BIND = (
     Incident(26.0, "relabel", {"pod": "p0"}),
     _create(28.0, "p2"),
 )
+# A batch of the member may run in the slice that is gone, and "most" has 60 % of the only GPU.
+VANISHED_SLICE = (
+    Incident(1.0, "hold", {"pod": "h0", "percent": 60, "priority": 0}),
+    Incident(2.0, "join", {"pod": "m0", "function": "half", "priority": 0}),
+    Incident(40.0, "force_delete", {"pod": "h0"}),
+    _create(40.5, "r0"),
+)
+SMALL_SLICE = (
+    Incident(1.0, "hold", {"pod": "h0", "percent": 20, "priority": 0}),
+    Incident(2.0, "join", {"pod": "m0", "function": "half", "priority": 0}),
+)
+FULL_SLICE = (
+    Incident(1.0, "hold", {"pod": "h0", "percent": 20, "priority": 0}),
+    Incident(2.0, "join", {"pod": "m0", "function": "wide", "priority": 0}),
+    Incident(3.0, "join", {"pod": "m1", "function": "wide", "priority": 0}),
+)
 MUTATIONS = {
     "a terminating pod keeps its share": Mutation(end_terminating, 16),
     "a vanished pod keeps its share": Mutation(release_vanished, 0),
@@ -208,4 +253,7 @@ MUTATIONS = {
     "a bind call looks at the Lease before it reserves": Mutation(
         look_at_the_lease_once, ONE_GPU, SUSPENDED_BIND
     ),
+    "a vanished holder keeps its share": Mutation(free_a_slice_at_once, ONE_GPU, VANISHED_SLICE),
+    "a member has a slice of its size": Mutation(ask_no_slice, ONE_GPU, SMALL_SLICE),
+    "a member has memory": Mutation(count_no_memory_of_members, ONE_GPU, FULL_SLICE),
 }

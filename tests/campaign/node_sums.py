@@ -11,6 +11,7 @@ from workbench.cluster.api_requests import NODES, PODS
 from workbench.cluster.object_store import ObjectStore, Raw
 
 _FUNCTION = "esg-scheduler.io/function"
+_POOL = "esg-scheduler.io/pool"
 _CONFIGURATION = "esg-scheduler.io/configuration"
 _RESOURCE = "esg-scheduler.io/gpu-percent"
 
@@ -94,6 +95,11 @@ def percent_of(pod: Raw) -> int:
 def demand_of(pod: Raw) -> tuple[int, int]:
     """Return the percent and MiB that a pod requests."""
     metadata = pod["metadata"]
+    role = metadata["labels"].get(_POOL)
+    if role == "holder":
+        return int(pod["spec"]["containers"][0]["resources"]["requests"][_RESOURCE]), 0
+    if role == "member":
+        return 0, FUNCTIONS[metadata["labels"][_FUNCTION]][1]
     if (text := (metadata.get("annotations") or {}).get(_CONFIGURATION)) is not None:
         percent = json.loads(text)["gpuPercent"]
         return percent, memory_mib(percent)

@@ -78,6 +78,8 @@ class WatchFeed:
                         self._interrupt()
                     event = await self._events.next_event()
             self._wait = None
+            # A bookmark is in order with the events: none before it is still to come.
+            bookmark = _line(self._bookmark()) if event is None else b""
             await asyncio.sleep(self._latency_s)
             await self._meet_fault()
             if self._is_expired:
@@ -90,15 +92,15 @@ class WatchFeed:
             elif self._loop.time() >= self._end_s:
                 return
             else:
-                yield _line(self._bookmark())
+                yield bookmark
 
     async def _meet_fault(self) -> None:
         """Delay what follows, or fail."""
+        if (late_s := self._slow_until_s - self._loop.time()) > 0:
+            await self._sleep(late_s)
         if self._is_silent:
             await self._sleep(self._silence_s)
             raise ApiTimeoutError("silence", sent=True)
-        if (late_s := self._slow_until_s - self._loop.time()) > 0:
-            await self._sleep(late_s)
         if self._is_cut:
             raise ApiUnreachableError("connection reset", sent=True)
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from tests.campaign import slice_pods
 from tests.campaign.audit import GpuAudit
 from tests.campaign.gateway_incidents import TEXTS as GATEWAY_INCIDENTS
 from tests.campaign.gateways import Gateways
@@ -15,6 +16,7 @@ from tests.campaign.kube_scheduler import SimulatedKubeScheduler
 from tests.campaign.kubelet import SimulatedKubelet
 from tests.campaign.replica import Life, Replica
 from tests.campaign.simulated_server import RequestFault, SimulatedServer
+from tests.campaign.slice_runs import SliceRuns
 from tests.campaign.webhook import SimulatedCreator
 from workbench.cluster import api_requests
 from workbench.cluster.api_requests import FUNCTION_PROFILES, PODS
@@ -35,6 +37,7 @@ class World:
         server: its API server.
         audit: the shares at the server.
         kubelet: of all nodes, with the shares of the containers.
+        slice_runs: batches that run in slices.
         replicas: of the extender, by name.
         schedulers: kube-schedulers beside them, by name.
         creator: of pods, through the webhook.
@@ -60,6 +63,7 @@ class World:
         if has_gateways:
             self.server.admit = self.creator.admit
             self.gateways = Gateways(self.server, self.kubelet)
+        self.slice_runs = SliceRuns(self.kubelet.running)
         self.replicas = {name: Replica(self.server, name) for name in REPLICAS}
         self.schedulers = {
             name: SimulatedKubeScheduler(self.server, replica)
@@ -73,6 +77,7 @@ class World:
     def _observe(self, path: str, change: ObjectChange) -> None:
         self.audit.observe(path, change)
         self.kubelet.observe(path, change)
+        self.slice_runs.observe(path, change)
         for scheduler in self.schedulers.values():
             scheduler.observe(path, change)
         if self.gateways is not None:
@@ -127,6 +132,12 @@ class World:
 
     def _create(self, pod: str, function: str, priority: int, grace_s: int = 30) -> None:
         self.creator.create(_pod(pod, function, priority, grace_s))
+
+    def _hold(self, pod: str, percent: int, priority: int) -> None:
+        self.creator.create(slice_pods.holder(pod, percent, priority))
+
+    def _join(self, pod: str, function: str, priority: int) -> None:
+        self.creator.create(slice_pods.member(pod, function, priority))
 
     def _relabel(self, pod: str) -> None:
         change = {"metadata": {"labels": {"changed": f"at-{self._loop.time():.0f}"}}}

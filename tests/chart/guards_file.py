@@ -9,13 +9,14 @@ from tests.testbed import REPOSITORY
 PATH = REPOSITORY / "deploy" / "guards.yaml"
 NAMESPACE = "kube-system"
 RELEASE = "esg-scheduler"
-_TEMPLATES = ("functions", "grant", "hosts", "nodes", "servers")
+_TEMPLATES = ("functions", "grant", "hosts", "nodes", "pools", "servers")
 _OF_HELM = ("# Source: ", "    helm.sh/chart: ", "    app.kubernetes.io/managed-by: ")
 _HEAD = f"""\
 # Admission policies, rendered by `make guards` from the chart's templates/guards: edit those.
 #
 # They are for programs whose pods run in the namespace {NAMESPACE}, with the ServiceAccounts
-# {RELEASE} (`esg serve` and kube-scheduler) and {RELEASE}-agent (`esg agent`).
+# {RELEASE} (`esg serve` and kube-scheduler), {RELEASE}-agent (`esg agent`) and
+# {RELEASE}-gateway (`esg gateway`).
 # Replace these names if yours differ, and /run/esg-scheduler/mps if ESG_MPS_ROOT does. Label the
 # namespaces whose creators of pods are not trusted:
 #     kubectl label namespace NAME esg-scheduler.io/tenant=true

@@ -113,8 +113,32 @@ def test_role_edit_may_write_documents_of_a_namespace_and_read_profiles() -> Non
         "functionservers": read | write,
         "functionprofiles": read,
     }
-    expected = {"view": dict.fromkeys(both, read), "edit": both, "admin": both}
+    edit = both | {"functionservers/scale": {"get", "update", "patch"}}
+    expected = {"view": dict.fromkeys(both, read), "edit": edit, "admin": edit}
     assert aggregated == expected
+
+
+def test_programs_may_write_statuses_alone() -> None:
+    """No program may change the spec of a document; each may patch what it writes of statuses."""
+    rights = {
+        name: {
+            (resource, verb)
+            for role in (r for r in render(EVERYTHING) if r["kind"] in {"ClusterRole", "Role"})
+            if role["metadata"]["name"].endswith(name)
+            for rule in role["rules"]
+            if rule.get("apiGroups") == ["esg-scheduler.io"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+            if verb not in {"list", "watch"}
+        }
+        for name in ("-serving", "-gateway", "-webhook", "-agent")
+    }
+    assert rights == {
+        "-serving": {("workflows/status", "patch"), ("functionprofiles/status", "patch")},
+        "-gateway": {("workflows/status", "patch"), ("functionservers/status", "patch")},
+        "-webhook": set(),
+        "-agent": set(),
+    }
 
 
 @pytest.mark.parametrize("values", [[], [EVERYTHING]], ids=["defaults", "everything"])

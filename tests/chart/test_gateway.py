@@ -34,12 +34,19 @@ def test_it_can_be_left_out() -> None:
     assert not [o for o in installed(enabled=False) if "gateway" in o["metadata"]["name"]]
 
 
-def test_it_may_only_read() -> None:
+STATUS_RULES = {
+    "workflows/status": {"patch"},
+    "functionservers/status": {"patch"},
+    "events": {"create", "patch"},
+}
+
+
+def test_it_may_only_read_and_write_statuses() -> None:
     """It lists and watches documents and pods; it needs no node and no Secret."""
     read = {"list", "watch"}
-    assert rules_of(installed(), "ClusterRole") == dict.fromkeys(
-        ("functionprofiles", "workflows", "functionservers", "pods"), read
-    )
+    documents = ("functionprofiles", "workflows", "functionservers", "pods")
+    expected = dict.fromkeys(documents, read) | STATUS_RULES
+    assert rules_of(installed(), "ClusterRole") == expected
     roles = [o["metadata"]["name"] for o in installed() if o["kind"] == "Role"]
     assert not [name for name in roles if "gateway" in name]
 
@@ -58,7 +65,8 @@ def test_rights_to_one_namespace() -> None:
     """With a namespace only profiles, which have none, are read in the whole cluster."""
     objects = installed(namespace="vision")
     assert set(rules_of(objects, "ClusterRole")) == {"functionprofiles"}
-    assert set(rules_of(objects, "Role")) == {"workflows", "functionservers", "pods"}
+    namespaced = {"workflows", "functionservers", "pods", *STATUS_RULES}
+    assert set(rules_of(objects, "Role")) == namespaced
     binding = one(objects, "RoleBinding", "-gateway")
     assert binding["metadata"]["namespace"] == "vision"
     assert binding["subjects"][0]["namespace"] == "serving"
@@ -91,6 +99,22 @@ def test_rights_to_create_pods() -> None:
     assert variables["ESG_SCHEDULER_NAME"] == "esg-scheduler"
     without = environment(dict(containers(installed()))["Deployment/gateway"])
     assert not {"ESG_GATEWAY_PODS", "ESG_SCHEDULER_NAME"} & without.keys()
+
+
+@pytest.mark.slow
+def test_pools_have_one_dispatcher() -> None:
+    """Also one replica owns namespaces by Leases then, because two of them run in a roll-out."""
+    pods = {"namespaces": ["vision"]}
+    objects = installed(pods=pods, settings={"share": "pooled"})
+    container = dict(containers(objects))["Deployment/gateway"]
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert variables["ESG_GATEWAY_SHARE"] == "pooled"
+    assert variables["ESG_GATEWAY_HOLDER_IMAGE"] == container["image"]
+    assert "ESG_GATEWAY_PEERS" in variables
+    assert one(objects, "Role", "-gateway-replicas")
+    assert not [o for o in objects if o["kind"] == "PodDisruptionBudget" and "gateway" in str(o)]
+    reserved = environment(dict(containers(installed(pods=pods)))["Deployment/gateway"])
+    assert not {"ESG_GATEWAY_PEERS", "ESG_GATEWAY_HOLDER_IMAGE"} & reserved.keys()
 
 
 def test_pods_need_the_guards() -> None:

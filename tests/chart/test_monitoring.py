@@ -16,7 +16,7 @@ from scheduler.agent.metrics import SERIES
 from scheduler.gateway.metrics import GatewayMetrics
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.model.plan import Prices
-from scheduler.planning.gpu_series import GPU_SERIES
+from scheduler.planning.gpu_series import GPU_SERIES, SLICE_SERIES
 from scheduler.planning.metrics import Metrics
 from scheduler.webhook.metrics import WebhookMetrics
 from tests.chart.dashboards import DASHBOARD
@@ -34,7 +34,7 @@ needs_promtool = needing(PROMTOOL, "promtool is not installed: install the packa
 
 def exposed() -> set[str]:
     """Return every series name that a scrape of one of the programs may contain."""
-    names = {*GPU_SERIES, *SERIES}
+    names = {*GPU_SERIES, *SLICE_SERIES, *SERIES}
     suffixes = {
         "counter": ("_total",),
         "histogram": ("_bucket", "_sum", "_count"),

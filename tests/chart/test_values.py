@@ -169,6 +169,8 @@ def test_every_setting_reaches_its_program(
     variables = environment(dict(containers(render(**values)))[container])
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    for name in ("ESG_GATEWAY_POD_NAME", "ESG_GATEWAY_POD_NAMESPACE"):  # of the downward API
+        monkeypatch.setenv(name, "any")
     read = settings()
     assert {name: getattr(read, name) for name in allowed} == {
         name: getattr(expected, name) for name in allowed
@@ -261,6 +263,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "access_issuers": "https://login.example.com",
         "pod_room_s": 90.5,
         "pod_start_s": 600.5,
+        "share": "pooled",
     },
     Settings: {
         "health_host": "127.0.0.1",

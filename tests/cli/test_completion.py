@@ -1,8 +1,10 @@
 """A completion is real and consistent with the plan."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isclose
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +82,24 @@ def test_the_service_keeps_its_plan(known: Catalogue, slack_factor: float) -> No
         assert completion.path_ms <= slack_ms * (1 + RELATIVE)
         assert completion.cost_dollars <= planned_dollars * (1 + RELATIVE)
         assert completion.cost_dollars >= planned_dollars / (1 + plan.epsilon) * (1 - RELATIVE)
+
+
+@pytest.mark.parametrize("slack_factor", [1.05, 1.2, 1.5])
+@pytest.mark.parametrize("after", [CHAIN, FORKS, N_SHAPE, N_OF_MODULES])
+def test_later_stages_have_the_margin_that_the_plan_keeps(
+    after: Sequence[Sequence[int]], slack_factor: float
+) -> None:
+    """Where the whole margin does not fit, the completion is in time with the part that does."""
+    planner = Planner(noisy_catalogue(after, 40))
+    slack_ms = slack_factor * planner.fastest_ms("default", "w")
+    request = PlanRequest(
+        namespace="default", workflow="w", stage="s0", slack_ms=slack_ms, margin_ratio=0.6
+    )
+    plan = planner.plan(request)
+    assert plan.feasible
+    assert plan.margin_ratio < 0.6
+    stretch = 1.0 + plan.margin_ratio
+    assert complete(planner, request).path_ms * stretch <= slack_ms * (1 + RELATIVE)
 
 
 @quick

@@ -40,6 +40,18 @@ def test_programs_get_one_object():
     assert runs[0]["hit_rate"] > runs[1]["hit_rate"] == 0.0  # 0.8 times what the minimum takes
 
 
+def test_a_narrow_terminal_shows_fewer_columns(monkeypatch):
+    """80 columns hold hits and cost; standard error names the missing columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    done = simulate("--policy", "minimum", "--setting", "moderate-normal", "--seed", "1,2")
+    (row,) = [line.split() for line in done.stdout.splitlines() if "moderate-normal" in line]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert row[1] == "minimum"
+    assert float(row[-1]) > 1.0  # paid / B0
+    assert "planning µs a call" in done.stderr
+    assert "in SLO" not in done.stderr.partition("columns are too few")[2]
+
+
 def test_people_get_a_table():
     """A row for each policy under each setting, taken together over seeds."""
     done = simulate("--policy", "exact,minimum", "--setting", "moderate-light", "--seed", "1,2")
@@ -47,8 +59,9 @@ def test_people_get_a_table():
     rows = [line.split() for line in done.stdout.splitlines() if "moderate-light" in line]
     assert [row[1] for row in rows] == ["exact", "minimum"]
     assert "±" in done.stdout
-    assert "$ paid per" in done.stdout
+    assert "set aside" in done.stdout
     assert "short" in done.stdout  # the verdict on a run of some seconds
+    assert "columns are too few" not in done.stderr
     assert "generated profiles, not measured: background-removal, " in done.stderr
 
 

@@ -30,6 +30,40 @@ def test_text_has_the_manifests():
     assert list(yaml.safe_load_all(crds_yaml())) == crd_manifests()
 
 
+@pytest.mark.parametrize("manifest", crd_manifests(), ids=lambda m: m["spec"]["names"]["kind"])
+def test_every_node_has_a_description(manifest):
+    """`kubectl explain` has a text for each field, of specs and statuses."""
+    schema = manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+    assert [path for path, node in nodes(schema) if not node.get("description")] == []
+
+
+def nodes(schema, path=""):
+    """Yield path and schema of each node; the API server describes metadata itself."""
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        if (path, name) != ("", "metadata"):
+            yield from nodes(inner, f"{path}.{name}")
+    for part in ("items", "additionalProperties"):
+        if part in schema:
+            yield from nodes(schema[part], f"{path}.{part}")
+
+
+def test_statuses_are_written_apart_from_specs():
+    """Each kind has the subresource, with conditions by type, and servers can be scaled."""
+    for manifest in crd_manifests():
+        [version] = manifest["spec"]["versions"]
+        status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+        conditions = status["properties"]["conditions"]
+        assert version["subresources"]["status"] == {}
+        assert conditions["x-kubernetes-list-map-keys"] == ["type"]
+    assert version["subresources"]["scale"] == {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+
+
 def test_names_and_scopes():
     """Workflows and servers are namespaced, profiles cluster-wide; `kubectl get esg` lists all."""
     scopes = {
@@ -86,7 +120,8 @@ def test_maps():
     properties = spec_of("FunctionServer")["properties"]
     labels = properties["selector"]["properties"]["matchLabels"]
 
-    assert labels["additionalProperties"] == {"type": "string", "maxLength": 63}
+    values = labels["additionalProperties"]
+    assert (values["type"], values["maxLength"]) == ("string", 63)
     assert (labels["minProperties"], labels["maxProperties"]) == (1, 32)
     assert properties["template"]["x-kubernetes-preserve-unknown-fields"] is True
     assert crds_yaml().count("additionalProperties") == 1

@@ -189,7 +189,9 @@ def test_a_cancelled_request_concerns_only_the_functions_where_it_waited(monkeyp
     owner.pod("a", "f0")
     request = owner.arrive()
     looked = []
-    monkeypatch.setattr(owner.dispatcher, "_look", lambda functions, _: looked.extend(functions))
+    monkeypatch.setattr(
+        owner.dispatcher._passes, "look", lambda functions, _: looked.extend(functions)
+    )
     owner.dispatcher.cancel(request, 1.0)
     assert [function.key[1] for function in looked] == ["f1"]
 

@@ -17,37 +17,31 @@ def rate_after(ends, objective=0.99):
 def test_a_few_misses_in_a_row_fall_below_the_objective(objective, misses):
     """A burst is seen at once, whatever was in time before."""
     rate = rate_after([True] * 5_000, objective)
-    assert rate.shortfall_ratio(objective, 0) < 0
-    assert rate.shortfall_ratio(objective, misses) > 0
+    assert rate.shortfall_ratio(objective) < 0
     for _ in range(misses):
         rate.record(is_hit=False)
-    assert rate.shortfall_ratio(objective, 0) > 0
-
-
-def test_waiting_late_requests_count_as_the_misses_that_they_will_be():
-    """Nothing changes when they end."""
-    rate = rate_after([True] * 100)
-    expected = rate.shortfall_ratio(0.99, 3)
-    for _ in range(3):
-        rate.record(is_hit=False)
-    assert rate.shortfall_ratio(0.99, 0) == pytest.approx(expected)
+    assert rate.shortfall_ratio(objective) > 0
 
 
 def test_old_misses_are_forgotten():
     """After some windows in time the objective is kept again."""
     rate = rate_after([False] * 1_000 + [True] * int(6 * WINDOW))
-    assert rate.shortfall_ratio(0.99, 0) < 0
+    assert rate.shortfall_ratio(0.99) < 0
 
 
-def test_twice_as_many_misses_as_allowed_are_a_shortfall_of_one():
-    """It does not depend on the objective."""
-    for objective in (0.9, 0.99):
-        period = round(1 / (2 * (1 - objective)))
-        rate = rate_after([i % period != 0 for i in range(20_000)], objective)
-        assert rate.shortfall_ratio(objective, 0) == pytest.approx(1.0, abs=0.15)
+def test_the_aim_is_above_the_objective_by_a_standard_error():
+    """A rate at the objective itself falls short, a little more the fewer misses are allowed."""
+    at_objective = {
+        objective: rate_after(
+            [i % round(1 / (1 - objective)) != 0 for i in range(20_000)], objective
+        ).shortfall_ratio(objective)
+        for objective in (0.9, 0.99)
+    }
+    assert at_objective[0.9] == pytest.approx((0.9 / 0.1 / (2 * WINDOW)) ** 0.5, abs=0.05)
+    assert at_objective[0.99] == pytest.approx((0.99 / 0.01 / (2 * WINDOW)) ** 0.5, abs=0.15)
 
 
-def test_a_new_workflow_is_at_its_objective():
+def test_a_new_workflow_is_at_its_aim():
     """The first miss counts."""
-    assert HitRate(0.95).shortfall_ratio(0.95, 0) == 0.0
-    assert rate_after([False], 0.95).shortfall_ratio(0.95, 0) > 0.0
+    assert HitRate(0.95).shortfall_ratio(0.95) == 0.0
+    assert rate_after([False], 0.95).shortfall_ratio(0.95) > 0.0

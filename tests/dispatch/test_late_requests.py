@@ -143,3 +143,22 @@ def test_late_requests_are_dropped_while_all_pods_are_busy():
     owner.dispatcher.wake(250.0)
     assert owner.dropped == [(request, "late")]
     assert owner.dispatcher.wake_at_ms == inf
+
+
+def test_a_late_request_counts_once_and_is_forgotten_while_it_waits():
+    """It is a miss when it cannot be in time any more; hits outweigh it, and its end adds none."""
+    owner = Owner([profile("f0", [(1, 1, 50, 5)]), workflow([[]])])
+    state = owner.dispatcher.workflows["default", "w"]
+    owner.pod("a")
+    late = [owner.arrive(f"late{n}", deadline_ms=1.0) for n in range(10)]
+    assert state.shortfall_ratio > 0.0
+    for i in range(1_500):
+        now_ms = 6.0 * i
+        owner.arrive(i, now_ms=now_ms, deadline_ms=now_ms + 5.9)
+        for run in owner.open_runs:
+            owner.dispatcher.run_ended(run, now_ms + 5.0)
+    assert late[-1] not in owner.ended
+    shortfall_ratio = state.shortfall_ratio
+    assert shortfall_ratio < 0.0
+    owner.dispatcher.cancel(late[-1], now_ms + 5.0)
+    assert state.shortfall_ratio == shortfall_ratio

@@ -139,6 +139,17 @@ def test_a_longer_wait_needs_less_reserve():
     assert staffed_pods(9.0, 0.99, 1.0) < staffed_pods(9.0, 0.99, 0.5) < staffed_pods(9.0, 0.99, 0)
 
 
+def test_rows_that_come_together_need_more_reserve():
+    """Without a wait the reserve is that of the square root of the variance."""
+    regular, poisson, bursty = (
+        staffed_pods(9.0, 0.99, run_wait_ratio=1.0, dispersion_ratio=ratio)
+        for ratio in (0.25, 1.0, 4.0)
+    )
+    assert 9.0 < regular < poisson < bursty
+    no_waits = [staffed_pods(9.0, 0.99, 0.0, ratio) - 9.0 for ratio in (0.25, 1.0, 4.0)]
+    assert no_waits == pytest.approx([no_waits[1] / 2, no_waits[1], 2 * no_waits[1]])
+
+
 def with_objective(document, objective):
     """Return a workflow with an SLO of 400 ms."""
     slo = document.spec.slo.model_copy(update={"latency_ms": 400.0, "objective": objective})
@@ -424,9 +435,9 @@ def failed_pauses_ms(scaler, start, number):
     """Report failures of a start, each at the end of the pause before; return the pauses."""
     pauses_ms = []
     for _ in range(number):
-        now_ms = max(scaler.paused_until_ms(*start), 0.0)
+        now_ms = max(scaler.paused_until_ms(start.function, start.share), 0.0)
         scaler.start_failed(start, now_ms)
-        pauses_ms.append(scaler.paused_until_ms(*start) - now_ms)
+        pauses_ms.append(scaler.paused_until_ms(start.function, start.share) - now_ms)
     return pauses_ms
 
 

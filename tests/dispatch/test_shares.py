@@ -74,7 +74,7 @@ def test_pods_at_most_double_in_a_second(steps):
     now_ms, pods, history = 0.0, 0, []
     for pause_ms, wanted in steps:
         now_ms += pause_ms
-        pods = max(pods, target.pods_allowed(wanted, pods, now_ms))
+        pods = max(pods, target.allowed(wanted, pods, now_ms))
         history.append((now_ms, pods))
     assert all(after <= max(2 * before, 1) for (_, before), (_, after) in pairwise(history))
     for i, (from_ms, before) in enumerate(history):

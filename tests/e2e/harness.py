@@ -100,9 +100,11 @@ class Harness:
             ended = (pod.get("status") or {}).get("phase") in ENDED
             if gpu is None or ended or not pod["spec"].get("nodeName"):
                 continue
-            memory = notes[f"{PREFIX}/gpu-memory"].removeprefix("0=").removesuffix("M")
+            role = json.loads(notes[f"{PREFIX}/plan"]).get("pool")
+            memory = notes.get(f"{PREFIX}/gpu-memory", "0=0M").removeprefix("0=").removesuffix("M")
+            percent = 0 if role == "member" else int(notes[f"{PREFIX}/gpu-percent"])
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            reservations[name] = (gpu, int(notes[f"{PREFIX}/gpu-percent"]), int(memory))
+            reservations[name] = (gpu, percent, int(memory))
         return reservations
 
     def create(self, name: str, **options: Any) -> Json:

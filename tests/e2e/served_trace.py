@@ -108,12 +108,16 @@ class Served:
         outcomes: of all requests.
         client_late_p99_ms: how late the client sent its requests.
         server_late_p99_ms: by how much runs of model servers took longer than they were to.
+        most_running_percent: largest percent of runs at a time on one GPU.
+        most_process_percent: largest percent of processes at a time on one GPU, idle or not.
     """
 
     figures: TraceFigures
     outcomes: Sequence[RequestOutcome]
     client_late_p99_ms: float
     server_late_p99_ms: float
+    most_running_percent: int
+    most_process_percent: int
 
 
 async def serve(trace: ServedTrace, plane: ControlPlane, *, port: int, model_port: int) -> Served:
@@ -154,10 +158,12 @@ async def serve(trace: ServedTrace, plane: ControlPlane, *, port: int, model_por
         outcomes=outcomes,
         client_late_p99_ms=percentile([o.late_ms for o in outcomes], 99) or 0.0,
         server_late_p99_ms=report["late_p99_ms"],
+        most_running_percent=round(report["most_percent"]),
+        most_process_percent=models.most_process_percent,
     )
 
 
-def scenario(*, nodes: int, cpus: int) -> Scenario:
+def scenario(*, nodes: int, cpus: int, pool: bool = False) -> Scenario:
     """Return the simulator's scenario of the played cluster: no pods, and small tensors.
 
     All requests count, also those of the warm-up.
@@ -169,6 +175,7 @@ def scenario(*, nodes: int, cpus: int) -> Scenario:
         warmup_ms=0.0,
         noise_ratio=NOISE_RATIO,
         bandwidth_mib_s=inf,
+        pool=pool,
     )
 
 
@@ -221,6 +228,10 @@ def table(served: Served, simulations: Sequence[TraceFigures], trace: ServedTrac
             "THIS MACHINE DID NOT KEEP UP with client and played model servers, which are not the "
             "product: the served requests in time mean nothing"
         )
+    lines.append(
+        f"at most {served.most_running_percent} % of a GPU ran at a time, of "
+        f"{served.most_process_percent} % in processes"
+    )
     refusals = [o.status for o in served.outcomes if o.status != _OK]
     lines += [f"{refusals.count(status)} x status {status}" for status in sorted(set(refusals))]
     return "\n".join(lines)

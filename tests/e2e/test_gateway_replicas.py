@@ -150,7 +150,7 @@ class Load:
 
     async def _call(self, http: aiohttp.ClientSession, replica: Replica) -> int | None:
         number = next(self._numbers)
-        tensor = {"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [number]}
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [number]}
         url = f"{replica.url}/v2/models/w/infer"
         try:
             async with http.post(url, json={"inputs": [tensor]}) as answer:

@@ -19,6 +19,11 @@ from workbench.cluster.process import free_port
 
 WEBHOOK = "esg-webhook"
 OWNER = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LEASE_NAME}"
+DOCUMENTS = "/apis/esg-scheduler.io/v1alpha1"
+STATUSES = (
+    f"{DOCUMENTS}/functionprofiles/f",
+    f"{DOCUMENTS}/namespaces/default/functionservers/f-server",
+)
 WEBHOOK_RBAC = REPOSITORY / "deploy" / "webhook-rbac.yaml"
 ROLES = {USER: RBAC, GATEWAY: GATEWAY_RBAC, WEBHOOK: WEBHOOK_RBAC}
 REPEATED = Right("", "events", "patch")  # counts an Event that repeats after a minute
@@ -76,6 +81,8 @@ def test_every_right_is_used(esg, cluster):
     ):
         harness.api.apply(server(model_port, keepAliveS=1, maxPods=1))
         wait_until(lambda: answers(f"{url}/v2/models/w/ready"), what="the gateway has the server")
+        for path in STATUSES:
+            wait_until(lambda path=path: harness.api.get(path).get("status"), what=path)
         call(client, 1.0)
         [pod] = pool(harness)
         # A pod that fails is an Event, and is deleted.

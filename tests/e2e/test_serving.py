@@ -24,12 +24,20 @@ def test_requests_are_served_as_simulated(esg, capsys):
 
     Hits depend on the machine's speed, so they are printed and not asserted.
     """
+    served, simulations, trace = served_beside(esg)
+    with capsys.disabled():
+        print(f"\n{table(served, simulations, trace)}")  # noqa: T201 - for people
+    check_answers(served, trace)
+
+
+def served_beside(esg, *, then=2_000, pooled=False):
+    """Serve a trace, and simulate it; return the served one, the simulations and the trace."""
     samples = Catalogue.of(
         [*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)]
     )
-    cluster = scenario(nodes=NODES, cpus=CPUS)
+    cluster = scenario(nodes=NODES, cpus=CPUS, pool=pooled)
     catalogue = shaped(samples, cluster, tuple(samples.workflows))  # with the p95Ms of its noise
-    trace = ServedTrace(catalogue=catalogue, load="light", first=600, then=2_000, seed=0)
+    trace = ServedTrace(catalogue=catalogue, load="light", first=600, then=then, seed=0)
     documents = [
         {"apiVersion": API_VERSION, "kind": type(document).__name__, **to_manifest(document)}
         for document in (*catalogue.profiles.values(), *catalogue.workflows.values())
@@ -40,10 +48,9 @@ def test_requests_are_served_as_simulated(esg, capsys):
     servers = [server_of(function, model_port, maxPods=1_000) for function in catalogue.profiles]
     apply_all(harness.api, documents_in(RBAC))
     use_addresses(harness.api)
-    with (
-        ThreadPoolExecutor(1) as executor,
-        running(gateway(harness.plane, port), f"{url}/v2/health/ready"),
-    ):
+    environment = {"ESG_GATEWAY_HOLDER_IMAGE": "none", "ESG_GATEWAY_SHARE": "pooled"}
+    process = gateway(harness.plane, port, environment=environment if pooled else None)
+    with ThreadPoolExecutor(1) as executor, running(process, f"{url}/v2/health/ready"):
         apply_all(harness.api, servers)
         for _, name in catalogue.workflows:
             wait_until(lambda name=name: answers(f"{url}/v2/models/{name}/ready"), what=name)
@@ -52,7 +59,10 @@ def test_requests_are_served_as_simulated(esg, capsys):
             for seed in range(NOISE_SEEDS)
         ]
         served = asyncio.run(serve(trace, harness.plane, port=port, model_port=model_port))
-    with capsys.disabled():
-        print(f"\n{table(served, simulations, trace)}")  # noqa: T201 - for people
+    return served, simulations, trace
+
+
+def check_answers(served, trace):
+    """Check that each request has one answer, and none that of another."""
     assert sorted(outcome.number for outcome in served.outcomes) == [*range(1, trace.requests + 1)]
     assert [o for o in served.outcomes if o.status in {0, 200} and not o.is_right] == []

@@ -15,6 +15,7 @@ from scheduler.cluster.link import Handlers
 from scheduler.cluster.owner_lease import OwnerLease
 from scheduler.cluster.reflector import Handler
 from scheduler.cluster.resource import trim_node, trim_pod
+from scheduler.cluster.status_writer import StatusWriter
 
 _Key = tuple[str, str]
 
@@ -23,6 +24,8 @@ class EmbeddedCluster:
     """A `ClusterLink` without a server. Handlers run before a method returns."""
 
     owner_lease: OwnerLease | None = None  # this process alone binds pods
+    status_lease: OwnerLease | None = None
+    statuses: StatusWriter | None = None
 
     def __init__(self, nodes: Iterable[Raw]) -> None:
         self._pod_handlers: list[Handler] = []

@@ -51,7 +51,7 @@ class GrpcPlayer:
     async def model_metadata(self, body, _context):
         name = service_pb2.ModelMetadataRequest.FromString(body).name
         answer = service_pb2.ModelMetadataResponse(name=name, versions=["1"], platform="played")
-        answer.inputs.add(name="x", datatype="FP32", shape=[-1, 2])
+        answer.inputs.add(name="x", datatype="FP32", shape=[-1, -1])
         return answer.SerializeToString()
 
     async def _infer(self, body, context):

@@ -6,7 +6,7 @@ from collections import defaultdict
 from contextlib import asynccontextmanager
 from math import inf
 
-from scheduler.cluster.errors import ApiError
+from scheduler.cluster.errors import ApiError, ApiTimeoutError
 from scheduler.cluster.resource import trim_server_pod
 from scheduler.dispatch.pods import PodState, Share
 from scheduler.dispatch.scaling.pod_targets import StartBackoff
@@ -15,8 +15,10 @@ from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.scaling.loop import ScalingLoop
 from scheduler.gateway.scaling.pod_limits import StartLimits
 from scheduler.gateway.scaling.pod_pools import PodPools
+from scheduler.gateway.scaling.slice_holders import HolderSettings, SliceHolders
 from scheduler.gateway.scaling.start_failures import StartFailures
 from scheduler.gateway.scaling.template_pods import START_PAUSE_MS
+from scheduler.model import names
 from scheduler.model.pod_template import template_problem
 from tests.gateway.ready_pods import MODEL, NAMESPACE
 from tests.gateway.runtime_bed import Bed, Model, profile, workflow
@@ -40,10 +42,14 @@ class Pods:
         faults: errors of the next creations; None: it works.
         next_created: set by a creation.
         is_silent: nothing is reported.
+        is_cut_off: no question is answered.
+        graces_s: of the last deletion, by name; None: that of the pod.
     """
 
     def __init__(self):
         self.objects, self.created, self.deleted, self.faults = {}, [], [], []
+        self.graces_s = {}
+        self.is_cut_off = False
         self.is_silent = False
         self.next_created = asyncio.Event()
         self.handler = None
@@ -68,8 +74,9 @@ class Pods:
         if lost is not None:
             raise lost.error
 
-    async def delete(self, namespace, name, uid):
+    async def delete(self, namespace, name, uid, *, grace_s=None):
         await asyncio.sleep(0.01)
+        self.graces_s[name] = grace_s
         raw = self.objects.get(name)
         assert raw is None or uid in {"", raw["metadata"]["uid"]}
         if raw is not None and "deletionTimestamp" not in raw["metadata"]:
@@ -77,25 +84,64 @@ class Pods:
             raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
             self._report(name)
 
+    async def live_uids(self, namespace, labels):
+        await asyncio.sleep(0.01)
+        if self.is_cut_off:
+            raise ApiTimeoutError("no answer", sent=True)
+        key, value = labels.split("=")
+        live = [raw["metadata"] for raw in self.objects.values()]
+        return {
+            metadata["uid"]
+            for metadata in live
+            if metadata["labels"].get(key) == value and "deletionTimestamp" not in metadata
+        }
+
     def remove(self, name):
         """Remove a pod's object, as the kubelet does after its containers have ended."""
         raw = self.objects.pop(name)
-        self.handler.delete(trim_server_pod(raw))
+        if not self.is_silent:
+            self.handler.delete(trim_server_pod(raw))
 
-    def bind(self, name, *, model=MODEL, ready=True):
+    def bind(self, name, *, model=MODEL, ready=True, gpu="GPU-1"):
         """Place a pod with the grant that its annotation requests."""
         raw = self.objects[name]
+        raw["metadata"].setdefault("annotations", {})
         point = json.loads(raw["metadata"]["annotations"]["esg-scheduler.io/configuration"])
         raw["metadata"]["annotations"] |= {
-            "esg-scheduler.io/gpu": "GPU-1",
+            "esg-scheduler.io/gpu": gpu,
             "esg-scheduler.io/gpu-percent": str(point["gpuPercent"]),
             "esg-scheduler.io/gpu-memory": "0=100M",
             "esg-scheduler.io/batch": str(point["batch"]),
-            "esg-scheduler.io/plan": json.dumps({"cpu": point["cpu"], "gpu_model": model}),
+            "esg-scheduler.io/plan": json.dumps(
+                {
+                    "cpu": point["cpu"],
+                    "gpu_model": model,
+                    "pool": raw["metadata"]["labels"].get(names.LABEL_POOL, ""),
+                }
+            ),
         }
         raw["spec"]["nodeName"] = "node-1"
         status = {"type": "Ready", "status": "True" if ready else "False"}
         raw["status"] = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [status]}
+        self._report(name)
+
+    def bind_holder(self, name, *, gpu="GPU-1", phase="Running", role=names.POOL_HOLDER):
+        """Place a holder on a GPU."""
+        raw = self.objects[name]
+        amounts = raw["spec"]["containers"][0]["resources"]["requests"]
+        percent = amounts["esg-scheduler.io/gpu-percent"]
+        plan = {"cpu": int(amounts["cpu"]), "gpu_model": MODEL, "pool": role}
+        raw["metadata"].setdefault("annotations", {}).update(
+            {
+                "esg-scheduler.io/gpu": gpu,
+                "esg-scheduler.io/gpu-percent": percent,
+                "esg-scheduler.io/gpu-memory": "0=100M",
+                "esg-scheduler.io/batch": "1",
+                "esg-scheduler.io/plan": json.dumps(plan),
+            }
+        )
+        raw["spec"]["nodeName"] = "node-1"
+        raw["status"] = {"phase": phase}
         self._report(name)
 
     def set_status(self, name, **status):
@@ -146,8 +192,11 @@ class ScriptedScaler:
 
     def __init__(self, runtime):
         self._runtime = runtime
-        self.wanted, self.share = 0, LARGE
+        self.wanted, self.share, self.pooled = 0, LARGE, False
+        self.slices = []  # `SliceStart`
         self.failures = []
+        self.proved_slices = []
+        self._slice_backoff = StartBackoff(*START_PAUSE_MS)
         self._backoffs = defaultdict(lambda: StartBackoff(*START_PAUSE_MS))
 
     async def choose_shares(self, now_ms):
@@ -155,10 +204,23 @@ class ScriptedScaler:
 
     def pod_changes(self, now_ms):
         pods = [p for p in self._runtime.dispatcher.pods if p.state is not PodState.DRAINING]
-        start = PodStart(FUNCTION, self.share)
+        start = PodStart(FUNCTION, self.share, self.pooled)
         is_paused = now_ms < self._backoffs[start].retry_ms
         starts = [] if is_paused else [start] * (self.wanted - len(pods))
-        return PodChanges(starts, pods[self.wanted :])
+        slices = [s for s in self._runtime.dispatcher.slices if not s.is_closed]
+        is_paused = now_ms < self._slice_backoff.retry_ms
+        return PodChanges(
+            starts,
+            pods[self.wanted :],
+            slice_starts=[] if is_paused else self.slices[len(slices) :],
+            slice_stops=slices[len(self.slices) :],
+        )
+
+    def slice_failed(self, start, now_ms):
+        self._slice_backoff.failed(now_ms)
+
+    def slice_proved(self, start):
+        self.proved_slices.append(start)
 
     def start_failed(self, start, now_ms):
         self.failures.append(start)
@@ -179,35 +241,49 @@ class ScriptedScaler:
 class PoolBed(Bed):
     """A gateway with one server with a template, over a cluster in memory."""
 
-    def __init__(self, pods, uid="server-uid", **spec):
+    def __init__(self, pods, uid="server-uid", latency_ms=1.0, **spec):
         super().__init__()
         self.pods = pods
         self.events = []
         self.warmed = []
-        failures = StartFailures(
-            lambda reference, kind, reason, message: self.events.append(
-                (reference.kind, reference.name, kind, reason, message)
-            )
-        )
+        failures = StartFailures(self._record)
         self.scaler = ScriptedScaler(self.runtime)
+        self.slice_holders = SliceHolders(
+            self.runtime,
+            pods,
+            self.scaler,
+            fence=self.fence,
+            settings=HolderSettings("none", room_ms=1000 * ROOM_S),
+            record_event=self._record,
+        )
         self.pools = PodPools(
             self.runtime,
             pods,
             self.scaler,
             failures,
+            self.slice_holders,
             connect=self._connect_first,
-            on_server=lambda server: None,
+            on_server=lambda server, profile: self.slice_holders.set_server(
+                server, profile, is_pooled=server.spec.share == "pooled"
+            ),
             limits=StartLimits(1000 * ROOM_S, 1000 * START_S),
             scheduler_name="esg-scheduler",
         )
-        self.profile = profile("f")
+        self.profile = profile("f", latency_ms)
         self.discovery = Discovery(self.pools, lambda _: self.profile, self.pools)
         pods.handler = self.discovery.pods
         self.scaling = ScalingLoop(
-            self.runtime, self.pools, self.scaler, is_synced=lambda: self.is_synced
+            self.runtime,
+            self.pools,
+            self.slice_holders,
+            self.scaler,
+            is_synced=lambda: self.is_synced,
         )
         self.uid, self.spec = uid, spec
         self.is_model_ready = self.is_synced = True
+
+    def _record(self, reference, kind, reason, message):
+        self.events.append((reference.kind, reference.name, kind, reason, message))
 
     def _connect_first(self, pod):
         return FirstBatchModel(self, pod)
@@ -240,16 +316,18 @@ class PoolBed(Bed):
 
 
 @asynccontextmanager
-async def gateway(pods=None, **options):
+async def gateway(pods=None, bed_class=PoolBed, **options):
     """A running gateway over pods that may outlive it."""
-    bed = PoolBed(pods or Pods(), **options)
+    bed = bed_class(pods or Pods(), **options)
     bed.set_documents()
     bed.pods.relist()
-    task = asyncio.create_task(bed.scaling.run())
+    tasks = [asyncio.create_task(work) for work in (bed.scaling.run(), bed.slice_holders.follow())]
     try:
         yield bed
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await bed.pools.close()
+        await bed.slice_holders.close()
         await bed.runtime.close()

@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.gateway.calls import CallError, InferCall
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.model_servers import model_server
+from scheduler.gateway.scaling.slice_fence import SliceFence
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.model.documents import Workflow
 from scheduler.oip.batch import join
@@ -68,7 +69,10 @@ class Model:
         was_binary: whether each batch came as binary data.
         faults: errors for the next batches; None: an answer.
         output: name of its output.
-        bad_value: an input that makes it answer status 500.
+        bad_value: an input that makes it answer status `bad_status`.
+        is_ready: its answer to whether the model is ready; ready_reads: number of these answers.
+        described: its metadata, or an error; None: one input and one output for the bed's calls.
+        metadata_reads: number of times that its metadata were read.
         gate: batches wait for it.
         begun: set by a batch that waits.
         idle_closed_after: number of batches before each time that idle connections were closed.
@@ -81,7 +85,9 @@ class Model:
         self.batches, self.headers, self.was_binary, self.faults = [], [], [], []
         self.idle_closed_after = []
         self.output = f"y-{function}"
-        self.bad_value = None
+        self.bad_value, self.bad_status = None, 500
+        self.is_ready, self.ready_reads = True, 0
+        self.described, self.metadata_reads = None, 0
         self.gate = asyncio.Event()
         self.gate.set()
         self.begun = asyncio.Event()
@@ -106,21 +112,25 @@ class Model:
         if fault is not None:
             raise fault
         if self.bad_value is not None and any((array == self.bad_value).any() for array in inputs):
-            raise ModelServerError(500, "the model cannot stand this value")
+            raise ModelServerError(self.bad_status, "the model cannot stand this value")
         y = [(self.output, "FP64", computed(self.function, inputs))]
         binary = {self.output} if self.binary else frozenset()
         answer, answer_length = naive.encode({"outputs": y}, binary=binary)
         return parse_response(answer, answer_length, rows=rows)
 
     async def ready(self, model):
-        return True
+        self.ready_reads += 1
+        return self.is_ready
 
     async def metadata(self, model):
+        self.metadata_reads += 1
+        if isinstance(self.described, Exception):
+            raise self.described
         tensor = {"datatype": "FP64", "shape": [-1, 1]}
-        return {
+        return self.described or {
             "name": model,
-            "inputs": [{"name": f"x-{model}", **tensor}],
-            "outputs": [{"name": f"y-{model}", **tensor}],
+            "inputs": [{"name": "x", **tensor}],
+            "outputs": [{"name": self.output, **tensor}],
         }
 
     def close_idle(self):
@@ -155,7 +165,9 @@ class Bed:
     def __init__(self, rows_max=10_000, guard=lambda connect: connect):
         self.records = Records()
         self.models = {}
-        self.runtime = Runtime(Rules(), self.records, guard(self._connect), rows_max=rows_max)
+        self.fence = SliceFence(self._connect, asyncio.get_running_loop().time)
+        connect = guard(self.fence.connect)
+        self.runtime = Runtime(Rules(), self.records, connect, rows_max=rows_max)
 
     def _connect(self, pod):
         model = Model(pod.function[1], binary=pod.server.protocol != "http-json")
@@ -181,10 +193,14 @@ class Bed:
         """Return the model server of a pod."""
         return self.models[f"{NAMESPACE}/{function}-{number}"]
 
-    def call(self, name, x, *, stage=None, timeout_ms=None, outputs=(), headers=()):
-        """Start a call with rows of FP64; return its future."""
+    def call(
+        self, name, x=None, *, inputs=None, stage=None, timeout_ms=None, outputs=(), headers=()
+    ):
+        """Start a call with rows of FP64, or these inputs; return its future."""
+        inputs = inputs or [("x", "FP64", x)]
         fields = {"outputs": [{"name": output} for output in outputs]} if outputs else {}
-        body, length = naive.encode({"inputs": [("x", "FP64", x)]}, binary={"x"}, **fields)
+        binary = {tensor[0] for tensor in inputs}
+        body, length = naive.encode({"inputs": inputs}, binary=binary, **fields)
         call = InferCall(
             namespace=NAMESPACE,
             workflow=name,

@@ -180,12 +180,21 @@ async def test_other_names_are_not_found(model):
         assert f"there is no model '{model}'; use WORKFLOW" in error.details()
 
 
-async def test_a_version_is_not_found():
+async def test_the_version_of_the_metadata_answers():
+    async with chain() as gateway:
+        client = gateway.client
+        [version] = (await client.get_model_metadata("double", "1")).versions
+        assert await client.is_model_ready("double", version)
+        answer = await client.infer("double", tensors(1), model_version=version)
+        assert answer.as_numpy("y").tolist() == [[2]]
+
+
+async def test_another_version_is_not_found():
     async with chain() as gateway:
         body = message(1, model_version="2")
         error = await refusal_of(gateway.channel.unary_unary(INFER)(body))
         assert error.code() is grpc.StatusCode.NOT_FOUND
-        assert "'double' has no versions" in error.details()
+        assert "'double' has version 1 alone" in error.details()
 
 
 async def test_server_and_models_are_described():
@@ -197,7 +206,9 @@ async def test_server_and_models_are_described():
         metadata = await client.get_server_metadata()
         assert (metadata.name, metadata.version) == ("esg-scheduler", __version__)
         metadata = await client.get_model_metadata("default/double")
-        assert [(tensor.name, list(tensor.shape)) for tensor in metadata.inputs] == [("x", [-1, 2])]
+        assert [(tensor.name, list(tensor.shape)) for tensor in metadata.inputs] == [
+            ("x", [-1, -1])
+        ]
         gateway.backend.is_ready = False
         assert await client.is_server_live()
         assert not await client.is_server_ready()

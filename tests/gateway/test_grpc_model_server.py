@@ -107,7 +107,7 @@ async def test_a_server_that_stops_gives_its_batch_back():
             attempt = asyncio.ensure_future(error_of(stopped))
             await player.started.wait()
         error = await attempt
-        assert (error.status, error.retryable) == (503, True)
+        assert (error.status, error.retryable, error.is_unreachable) == (503, True, False)
         player.infer = player.double
         assert values_of(await client.infer("model", [rows_of(1)], timeout_ms=None)) == [2]
 
@@ -116,7 +116,8 @@ async def test_a_restarted_server_is_used_again():
     """The container restarts under the pod's address."""
     player, port = GrpcPlayer(), free_port()
     async with client_of(port) as client:
-        assert (await error_of(client)).retryable
+        error = await error_of(client)
+        assert (error.retryable, error.is_unreachable) == (True, True)
         async with player.serve(port):
             await client._channel.channel_ready()
             assert values_of(await client.infer("model", [rows_of(1)], timeout_ms=None)) == [2]
@@ -141,6 +142,7 @@ async def test_an_error_of_the_model_has_its_status_and_text(code, status, retry
         player.infer = fail
         error = await error_of(client)
         assert (error.status, error.retryable) == (status, retryable)
+        assert not error.is_unreachable
         assert str(error).endswith(f"answered {code.name}: the model's reason")
 
 
@@ -213,7 +215,7 @@ async def test_readiness_and_metadata():
             "name": "model",
             "versions": ["1"],
             "platform": "played",
-            "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}],
         }
 
 

@@ -120,6 +120,7 @@ async def test_faults_are_errors_that_say_whether_another_server_may_answer(
         with pytest.raises(ModelServerError, match=words) as caught:
             await infer(client)
         assert (caught.value.status, caught.value.retryable) == (status, retryable)
+        assert not caught.value.is_unreachable
         assert len(played.runs) == 1
         played.fault = "none"
         await infer(client)
@@ -219,3 +220,4 @@ async def test_a_server_that_refuses_connections_is_retryable_elsewhere():
     with pytest.raises(ModelServerError, match=f"127.0.0.1:{port}: .*refused") as caught:
         await infer(client)
     assert (caught.value.status, caught.value.retryable) == (503, True)
+    assert caught.value.is_unreachable

@@ -167,13 +167,16 @@ async def test_health_ready_and_metadata():
             ("/ns/v2/models/double/ready", "ready"),
             ("/v2/models/double/stages/a", "inputs"),
             ("/v2/models/double/stages/a/ready", "ready"),
+            ("/v2/models/double/versions/1", "inputs"),
+            ("/ns/v2/models/double/stages/a/versions/1/ready", "ready"),
         ]:
             status, headers, body = await service.request("GET", path)
             assert (status, key in json.loads(body)) == (200, True)
             assert await service.request("HEAD", path) == (200, headers, b"")
         service.backend.is_ready = False
-        assert (await service.request("GET", "/v2/health/ready"))[0] == 503
-        assert (await service.request("GET", "/v2/models/double/ready"))[0] == 503
+        for path in ("/v2/health/ready", "/v2/models/double/ready"):
+            status, headers, _ = await service.request("GET", path)
+            assert (status, headers["retry-after"]) == (503, "1")
         assert (await service.request("GET", "/v2/models/triple/ready"))[0] == 404
 
 
@@ -182,7 +185,7 @@ async def test_health_ready_and_metadata():
     [
         ("GET", "/", 404, "/v2/models/WORKFLOW"),
         ("GET", "/v1/models/double:predict", 404, "/v2/models/WORKFLOW"),
-        ("POST", "/v2/models/double/versions/1/infer", 404, "no versions"),
+        ("POST", "/v2/models/double/versions/2/infer", 404, "version 1 alone"),
         ("POST", "/v2/models/triple/infer", 404, "no workflow"),
         ("GET", "/v2/models/double/infer", 405, "use POST"),
         ("DELETE", "/v2/models/double", 405, "use GET"),

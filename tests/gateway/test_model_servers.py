@@ -323,6 +323,24 @@ async def test_bad_input_ends_its_own_call_only(pods):
         for error in results[len(good) :]:
             assert isinstance(error, InferenceServerException)
             assert "image" in error.message() or "number" in error.message()
+            assert "127.0.0.1" not in error.message()
+
+
+@pytest.mark.parametrize("pods", WITH_METADATA, indirect=True)
+async def test_a_request_is_compared_with_the_metadata_of_the_server(pods):
+    """The client gets the reason over HTTP and gRPC, and the servers no batch."""
+    async with gateway_over(pods) as gateway:
+        await eventually(lambda: gateway.runtime._probes.signatures)
+        for client, module in ((gateway.client, triton), (gateway.http_client, triton_http)):
+            wide = module.InferInput("image", (1, 3, 8, 7), "FP32")
+            wide.set_data_from_numpy(np.zeros((1, 3, 8, 7), np.float32))
+            with pytest.raises(InferenceServerException) as caught:
+                await client.infer("vision", [wide, inputs(0, 1, module)[1]])
+            assert caught.value.status() in {"400", "StatusCode.INVALID_ARGUMENT"}
+            text = "input 'image' has shape [1,3,8,7]; classifier takes [-1,3,8,8]"
+            assert caught.value.message() == text
+        assert gateway.records.refused == [400, 400]
+        assert (gateway.records.calls, gateway.records.batches) == ([], [])
 
 
 async def test_a_row_that_the_model_refuses_ends_its_own_call_only(pods):
@@ -355,6 +373,9 @@ async def test_a_killed_server_gives_its_batch_back(pods):
             await call
         assert (caught.value.status, caught.value.retryable) == (503, True)
         assert not await client.ready(MODEL)
+        with pytest.raises(ModelServerError) as caught:
+            await client.infer(MODEL, ranges(pod, 0, 1), timeout_ms=None)
+        assert caught.value.is_unreachable
         await asyncio.to_thread(pod.server.start)
         async with asyncio.timeout(20):
             while not await client.ready(MODEL):  # noqa: ASYNC110 - it waits to connect again

@@ -11,7 +11,7 @@ from scheduler.dispatch.pods import Share
 from scheduler.gateway.scaling.loop import WINDOW_MS
 from scheduler.gateway.scaling.pod_limits import SEEN_MS
 from scheduler.gateway.scaling.pod_pools import CREATIONS_MAX
-from scheduler.gateway.scaling.pool_pod import warm_up_rows
+from scheduler.gateway.scaling.pool_pod import warm_up_row
 from tests.gateway.pool_bed import (
     LARGE,
     ROOM_S,
@@ -54,7 +54,7 @@ def test_the_first_batch_is_short_beside_the_cold_start(cold_start_ms, rows):
     known = documents.profile(
         "f", {MODEL: points}, cold_start_ms=cold_start_ms, base_mib=1, memory_mib=0
     )
-    assert warm_up_rows(known, Share(MODEL, 1, 50, 1)) == rows
+    assert warm_up_row(known, Share(MODEL, 1, 50, 1)).batch == rows
 
 
 @virtually

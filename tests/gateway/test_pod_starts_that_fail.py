@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from scheduler.cluster.errors import ApiError, ApiTimeoutError
+from scheduler.dispatch.scaling.scaler import PodStart
 from scheduler.gateway.scaling.pod_limits import SEEN_MS
 from tests.gateway.pool_bed import (
     FUNCTION,
@@ -65,7 +66,7 @@ async def test_a_pod_without_room_is_replaced_by_another_share():
         condition = {"type": "PodScheduled", "status": "False", "message": message}
         bed.pods.set_status(first, conditions=[condition])
         await asyncio.sleep(ROOM_S + 1)
-        assert bed.scaler.failures == [(FUNCTION, LARGE)]
+        assert bed.scaler.failures == [PodStart(FUNCTION, LARGE)]
         assert bed.pods.deleted == [first]
         [(kind, name, severity, reason, text)] = bed.events
         assert (kind, name, severity, reason) == (

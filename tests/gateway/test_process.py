@@ -153,6 +153,35 @@ async def test_a_request_through_two_stages(tmp_path):
         assert samples["esg_unusable_documents",] == 0
 
 
+async def test_requests_change_no_condition(tmp_path, monkeypatch):
+    """Requests to a ready Workflow change the number of wanted pods alone, in one write."""
+    monkeypatch.setattr("scheduler.cluster.status_writer.FIELDS_S", 0.0)
+    played = PlayedModelServer(run_ms=5)
+    async with played.serving(), running(tmp_path) as gateway:
+        gateway.put_pod("f", port=played.port)
+        gateway.put_documents("f", port=played.port)
+        api_server = gateway.api_server
+        await api_server.until(lambda: "Served" in str(status_of(api_server, WORKFLOWS, "w")))
+        await api_server.until(
+            lambda: "PodsReady" in str(status_of(api_server, FUNCTION_SERVERS, "f"))
+        )
+        before = api_server.seen("PATCH", "/status")
+
+        answers = [await gateway.infer() for _ in range(20)]
+
+        assert {status for status, _ in answers} == {200}
+        await api_server.until(
+            lambda: status_of(api_server, FUNCTION_SERVERS, "f").get("wantedReplicas") == 1
+        )
+        [change] = api_server.seen("PATCH", "/status")[len(before) :]
+        assert change.body["status"] == {"wantedReplicas": 1}
+
+
+def status_of(api_server, resource, name):
+    """Return the status of a document of namespace n."""
+    return api_server.store.get(resource.path, ("n", name)).get("status") or {}
+
+
 @pytest.mark.slow
 async def test_the_guides_deployment(tmp_path):
     """The guide's Deployment, FunctionServer, Workflow and curl request give an answer."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.scaling.scaler import PodStart
 from scheduler.gateway.calls import InferCall
 from scheduler.gateway.serving import runtime as gateway_runtime
 from scheduler.gateway.serving.runtime import Runtime
@@ -141,7 +142,8 @@ class Live:
         await self._runtime.close()
 
     def _start(self, pod, ready_ms):
-        self._runtime.expect_pod(pod.name, pod.function, pod.share, slots=1, ready_ms=ready_ms)
+        start = PodStart(pod.function, pod.share)
+        self._runtime.expect_pod(pod.name, start, slots=1, ready_ms=ready_ms)
 
     def _be_ready(self, pod):
         self._runtime.add_pod(server_pod(pod))

@@ -14,7 +14,7 @@ from scheduler.gateway.discovery.gpu_nodes import GpuNodes
 from scheduler.gateway.scaling.template_pods import TemplatePods
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.names import ANNOTATION_GPUS
-from scheduler.model.plan import Prices
+from scheduler.settings import Settings
 from tests.extender.factories import gpu, node
 from tests.gateway.pool_bed import TEMPLATE, Pods
 from tests.gateway.ready_pods import MODEL, NAMESPACE
@@ -47,10 +47,9 @@ class Gateway:
         self._bed, self.pods, self.events = Bed(), Pods(), []
         self.template_pods = TemplatePods(
             self._bed.runtime,
-            prices=Prices(),
-            server_context_mib=1_000,
+            settings=Settings(server_context_mib=1_000),
             gateway=settings,
-            scheduler_name="",
+            slice_fence=self._bed.fence,
             connect=lambda pod: None,
             link=SimpleNamespace(pods=self.pods, events=self, synced=lambda: True),
         )

@@ -62,8 +62,14 @@ async def test_the_client_with_threads_reads_health_metadata_and_answers():
                 assert np.array_equal(answer.get_result().as_numpy("y"), 2 * array)
             with pytest.raises(InferenceServerException, match="there is no workflow 'unknown'"):
                 connection.infer("unknown", [_input(arrays[0], binary=True)])
-            with pytest.raises(InferenceServerException, match="no versions"):
-                connection.infer("double", [_input(arrays[0], binary=True)], model_version="1")
+            [version] = connection.get_model_metadata("double")["versions"]
+            assert connection.is_model_ready("double", version)
+            assert connection.get_model_metadata("double", version)["inputs"]
+            tensor = _input(arrays[0], binary=True)
+            answer = connection.infer("double", [tensor], model_version=version)
+            assert np.array_equal(answer.as_numpy("y"), 2 * arrays[0])
+            with pytest.raises(InferenceServerException, match="has version 1 alone"):
+                connection.infer("double", [tensor], model_version="2")
 
     async with gateway() as service:
         await asyncio.to_thread(use, f"127.0.0.1:{service.port}")

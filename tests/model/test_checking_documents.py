@@ -114,6 +114,8 @@ FAULTS = {
     },
     "a selector of everything": (server("spec.selector.matchLabels", {}), f"{SERVER_AT}spec.selector.matchLabels: Dictionary should have at least 1 item"),
     "a number of pods that exist": (server("spec.minPods", 1), f"{SERVER_AT}spec: minPods: applies to a template; scale selected pods by their own Deployment"),
+    "a share of pods that exist": (server("spec.share", "pooled"), f"{SERVER_AT}spec: share: applies to a template; give selected pods of a pool the label esg-scheduler.io/pool: member"),
+    "a share of another kind": ([WORKFLOW, PROFILE, changed(changed(changed(SERVER, "spec.selector", None), "spec.template", {"spec": {"containers": [{"name": "c"}]}}), "spec.share", "shared")], f"{SERVER_AT}spec.share: Input should be 'pooled' or 'reserved'"),
     "more pods than at most": ([WORKFLOW, PROFILE, changed(changed(changed(SERVER, "spec.selector", None), "spec.template", {"spec": {"containers": [{"name": "c"}]}}), "spec.minPods", 21)], f"{SERVER_AT}spec: minPods: 21 is above maxPods, 20; lower it"),
     "a server of an unknown function": (server("spec.function", "g"), f"{SERVER_AT}spec.function: function 'g' has no FunctionProfile"),
     "two servers of a function": ([*server("metadata.name", "t"), SERVER], f"{SERVER_AT}spec.function: function 'f' has the FunctionServer 't' in this namespace too; keep one"),
@@ -344,3 +346,15 @@ def test_a_folder_in_a_folder(tmp_path):
     (tmp_path / "notes.txt").write_text("a: [", encoding="utf-8")
     check(tmp_path / "deep" / "deeper", [PROFILE], "profile.json")
     assert check(tmp_path, [WORKFLOW])[0] == 0
+
+
+def test_a_document_with_a_status_is_valid(tmp_path):
+    """The output of `kubectl get -o yaml` can be checked: a status is written by programs."""
+    condition = {"type": "Ready", "status": "True", "reason": "Served", "message": ""}
+    documents = [
+        {**document, "status": {"conditions": [condition], "replicas": 2}}
+        for document in (WORKFLOW, PROFILE, SERVER)
+    ]
+    file = tmp_path / "documents.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    assert esg("check", str(file)).exit_code == 0

@@ -4,7 +4,6 @@ import pytest
 
 from scheduler.model.mps_folders import client_folders
 from scheduler.model.pod import (
-    PodError,
     function_pod,
     grace_period_s,
     has_ended,
@@ -13,6 +12,7 @@ from scheduler.model.pod import (
     planned_run_ms,
     resource_claim,
 )
+from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requests_whole_gpu
 from scheduler.model.rejection import rejection_of
 from tests.extender.factories import GROUP, pod

@@ -12,15 +12,14 @@ from scheduler.model.documents import GridPoint
 from scheduler.model.names import CONTAINER_MPS_CHECK
 from scheduler.model.pod import (
     Grant,
-    PodError,
     cdi_annotations,
     function_pod,
     grant_annotations,
     grant_of,
     has_ended,
     is_function_pod,
-    timestamp_s,
 )
+from scheduler.model.pod_fields import PodError, timestamp_s
 from scheduler.model.pod_resources import requested_cpu_milli, requested_gpu_percent
 from tests.extender.factories import GROUP, pod
 

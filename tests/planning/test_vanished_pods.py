@@ -13,7 +13,7 @@ from scheduler.model.pod import Grant, grant_annotations
 from scheduler.planning.metrics import Metrics
 from scheduler.planning.state import State
 from scheduler.settings import Settings
-from tests.extender.factories import DOCUMENTS, node, pod
+from tests.extender.factories import DOCUMENTS, GROUP, node, pod
 from tests.extender.harness import Clock
 
 Raw = dict[str, Any]
@@ -46,6 +46,16 @@ class VanishingPods:
         raw["metadata"]["annotations"] = grant_annotations(grant)
         raw["spec"] |= {"nodeName": "n1", **spec}
         return raw | {"status": RUNNING}
+
+    def holder(self, **spec: Any) -> Raw:
+        """Return a bound holder of 60 % of the GPU, which nothing has shown yet."""
+        raw = self.bound("h", **spec)
+        grant = Grant("GPU-n1-0", 60, 0, 0, {"cpu": 4, "pool": "holder"})
+        raw["metadata"] |= {
+            "annotations": grant_annotations(grant),
+            "labels": {f"{GROUP}/pool": "holder"},
+        }
+        return raw
 
     def shows(self, raw: Raw) -> Raw:
         self.state.pods.upsert(trim_pod(raw))
@@ -265,3 +275,39 @@ def test_it_can_be_switched_off() -> None:
     pods.shows(pods.bound("b"))
     pods.lists()
     assert pods.free_percent() == 100
+
+
+def test_a_holder_that_ends_keeps_its_slice_for_its_grace_period(pods: VanishingPods) -> None:
+    """A kubelet that evicts it reports its end at once, and batches of members may run on."""
+    holder = pods.shows(pods.holder())
+    pods.shows(holder | {"status": {"phase": "Failed"}})
+    assert pods.free_percent() == 40
+    pods.deletes(holder | {"status": {"phase": "Failed"}})
+    assert pods.free_after_s() == GRACE_S + KUBELET_S
+
+
+def test_the_grace_period_of_a_slice_counts_from_the_deletion_of_its_holder(
+    pods: VanishingPods,
+) -> None:
+    """Its dispatcher has begun no batch since then."""
+    holder = pods.shows(pods.holder())
+    deleted = holder | {
+        "metadata": holder["metadata"] | BY_FORCE | {"deletionGracePeriodSeconds": 30}
+    }
+    pods.shows(deleted)
+    pods.monotonic.now_s += 30
+    pods.shows(deleted | {"status": {"phase": "Succeeded"}})
+    assert pods.free_after_s() == KUBELET_S
+
+
+def test_a_holder_that_terminates_for_longer_keeps_its_slice(pods: VanishingPods) -> None:
+    """Its containers run, as far as anybody has reported."""
+    holder = pods.shows(pods.holder(terminationGracePeriodSeconds=600))
+    pods.shows(
+        holder | {"metadata": holder["metadata"] | {"deletionTimestamp": "2027-01-15T08:00:00Z"}}
+    )
+    pods.monotonic.now_s += 500
+    pods.state.pods.expire()
+    assert pods.free_percent() == 40
+    pods.deletes(holder | {"status": {"phase": "Succeeded"}})
+    assert pods.free_after_s() == 0.1

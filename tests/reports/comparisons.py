@@ -16,6 +16,7 @@ def simulated(policy="exact", setting="strict-light", *, hits=(0.99, 0.97), **ch
         "hit_ratios": hits,
         "costs_dollars_per_thousand": (0.25, 0.26),
         "idle_dollars_per_thousand": 0.0125,
+        "paid_bound_ratio": 1.864,
         "state": "steady from 20 s",
         "hits_over_time": ((5.0, 0.4), (15.0, 0.97), (25.0, 0.99)),
         "p50_slo_ratio": 0.71,

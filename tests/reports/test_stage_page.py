@@ -148,15 +148,15 @@ def test_remarks():
     (late,) = replace(planned, slack_ms=175.0).remarks()
     assert late.endswith("the completion ends 0.2 ms late.")
     for epsilon, percent in ((0.0071, "0.71 %"), (1.625, "162 %")):
-        (inexact,) = replace(planned, plan=replace(planned.plan, epsilon=epsilon)).remarks()
+        (inexact,) = replace(planned, plan=planned.plan._replace(epsilon=epsilon)).remarks()
         assert inexact.endswith(f"at most {percent} above the minimum cost.")
 
 
 def test_candidates_of_a_group_alone_are_not_drawn():
     """Their time and cost are not those of the workflow, so they have no place in the figure."""
     planned = planned_stage()
-    plan = replace(planned.plan, candidates=tuple(
-        replace(c, path_ms=c.stage_ms, path_cost_dollars=c.path_cost_dollars / 2)
+    plan = planned.plan._replace(candidates=tuple(
+        c._replace(path_ms=c.stage_ms, path_cost_dollars=c.path_cost_dollars / 2)
         for c in planned.plan.candidates
     ))  # fmt: skip
     parsed = Page(stage_page(replace(planned, plan=plan), CURVES, FACTS))

@@ -10,11 +10,12 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
 from scheduler.model.plan import Configuration
+from scheduler.model.progress import InstanceProgress
 from scheduler.search.planner import NoNodeError, Planner, PlanningError
 from scheduler.search.workflows import FLEETS_MAX
 from tests.examples import examples
 from tests.search.factories import CHAIN, N_SHAPE, catalogue, catalogues
-from tests.search.harness import plan_request
+from tests.search.harness import assert_agrees, plan_request
 from workbench.commands.plan.completion import complete
 from workbench.profiles.builders import profile
 
@@ -222,3 +223,18 @@ def test_preparation_follows_the_fleet() -> None:
     planner = planner_for(N_SHAPE)
     request = plan_request(fleet=nodes((2, 8_000)))
     assert planner.plan(request).candidates[0].path_ms >= 3 * 300.0
+
+
+@pytest.mark.parametrize("after", [(*N_SHAPE[:2], (0,)), N_SHAPE, (*N_SHAPE, (3, 4))])
+def test_a_sibling_that_runs_needs_no_node(after: tuple[tuple[int, ...], ...]) -> None:
+    """A stage is planned although no node of a fleet that shrank can hold its sibling again."""
+    large = [(1, 32, 100, 100.0)]
+    known = catalogue(after, [large if v == 1 else ROWS for v in range(len(after))])
+    planner = Planner(known)
+    request = plan_request(stage="s2", slack_ms=2_000.0, fleet=nodes((8, 1_000)))
+    with pytest.raises(NoNodeError, match="no node can hold function f1"):
+        planner.plan(request)
+    running = InstanceProgress(running_ms={"s1": 50.0})
+    for progress in (running, InstanceProgress(frozenset({"s1"}))):
+        begun = replace(request, progress=progress)
+        assert_agrees(known, begun, planner.plan(begun))

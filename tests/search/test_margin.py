@@ -1,6 +1,7 @@
 """With the margin, a workflow meets its objective although run times vary."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, log, sqrt
 
@@ -21,7 +22,7 @@ from scheduler.search.margin import (
 )
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import SPREAD_RATIO, Rules
-from tests.search.factories import catalogue
+from tests.search.factories import FORKS, N_SHAPE, catalogue, fork_join
 from tests.search.harness import plan_request
 from workbench.profiles.builders import chain
 from workbench.profiles.generated import sample_documents
@@ -96,20 +97,27 @@ def test_more_stages_need_less(objective_ratio: float, spread_ratio: float, coun
 
 
 @given(OBJECTIVES, SPREADS, st.integers(1, 16))
-def test_every_end_must_be_in_time(objective_ratio: float, spread_ratio: float, ends: int) -> None:
-    """With several ends each is in time more often than the objective says."""
+def test_every_path_must_be_in_time(
+    objective_ratio: float, spread_ratio: float, paths: int
+) -> None:
+    """With several paths each is in time more often than the objective says."""
     path = equal_stages(2, spread_ratio)
-    assert Margin(path, objective_ratio, ends).ratio >= Margin(path, objective_ratio).ratio
-    assert (
-        Margin(path, objective_ratio, ends).ratio
-        == Margin(path, objective_ratio ** (1 / ends)).ratio
-    )
+    one, several = (Margin(path, objective_ratio, n).ratio for n in (1, paths))
+    assert several >= one
+    expected = Margin(path, objective_ratio ** (1 / paths)).ratio
+    assert several == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_more_paths_than_any_ratio_can_tell_apart() -> None:
+    """The margin stays finite where the objective of each path rounds to 1."""
+    path = equal_stages(8, 0.1)
+    assert Margin(path, 0.999, 10**6).ratio < Margin(path, 0.999, 10**18).ratio < 1.0
 
 
 @given(OBJECTIVES, st.integers(1, 16), st.integers(1, 16))
-def test_times_that_never_vary_need_nothing(objective_ratio: float, count: int, ends: int) -> None:
+def test_times_that_never_vary_need_nothing(objective_ratio: float, count: int, paths: int) -> None:
     """Without a spread there is no margin."""
-    assert Margin(equal_stages(count, 0.0), objective_ratio, ends).ratio == 0.0
+    assert Margin(equal_stages(count, 0.0), objective_ratio, paths).ratio == 0.0
 
 
 @pytest.mark.parametrize("objective_ratio", [0.9, 0.99, 0.999])
@@ -144,6 +152,35 @@ def test_ratios_that_no_log_normal_time_has() -> None:
         == pytest.approx(sqrt(exp(P95_Z**2) - 1.0))
     )
     assert log_normal_spread_ratio(0.5) == 0.0
+
+
+@pytest.mark.parametrize("objective_ratio", [0.9, 0.99, 0.999])
+@pytest.mark.parametrize(
+    "after",
+    [fork_join(10), FORKS, N_SHAPE, ((), (0,), (0,), (0,), (0,)), ((), (), (0, 1), (0, 1), (2, 3))],
+    ids=["fork and join", "forks", "N", "several ends", "layers"],
+)
+def test_requests_are_in_time_on_all_paths(
+    after: Sequence[Sequence[int]], objective_ratio: float
+) -> None:
+    """Stages that cannot make up for one another are in time as often as the objective says."""
+    spread_ratio, count = 0.2, 400_000
+    documents = catalogue(after, [[(1, 1, 50, 10.0)]] * len(after))
+    (workflow,) = documents.workflows.values()
+    slo = workflow.spec.slo.model_copy(update={"objective": objective_ratio})
+    spec = workflow.spec.model_copy(update={"slo": slo})
+    documents = Catalogue.of(
+        [workflow.model_copy(update={"spec": spec}), *documents.profiles.values()]
+    )
+    planner = Planner(documents, Rules(spread_ratio=spread_ratio))
+    sigma = sqrt(log(1.0 + spread_ratio**2))
+    noise = np.random.default_rng(0).normal(-(sigma**2) / 2, sigma, (count, len(after)))
+    ends_ms: list[np.ndarray] = []
+    for before, factors in zip(after, np.exp(noise).T, strict=True):
+        ends_ms.append(10.0 * factors + np.max([ends_ms[p] for p in before], axis=0, initial=0.0))
+    limit_ms = planner.fastest_ms("default", "w") * (1.0 + margin_ratio(planner))
+    in_time = np.mean(np.max(ends_ms, axis=0) <= limit_ms)
+    assert in_time >= objective_ratio - 2.0 * sqrt(objective_ratio * (1 - objective_ratio) / count)
 
 
 # -- from documents
@@ -324,7 +361,7 @@ def test_a_plan_with_later_waits_is_that_of_less_time(
     plan = planner.plan(request)
     less = planner.plan(replace(request, slack_ms=800.0 - waits_ms, later_waits_ms=0.0))
     assert plan.later_waits_ms == waits_ms
-    assert plan == replace(less, later_waits_ms=waits_ms)
+    assert plan == less._replace(later_waits_ms=waits_ms)
 
 
 @pytest.mark.parametrize("waits_ms", [-1.0, math.nan, math.inf])

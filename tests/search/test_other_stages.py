@@ -12,7 +12,9 @@ from scheduler.search import other_stages
 from scheduler.search.planner import Planner
 from scheduler.search.reduction import completion_set
 from tests.examples import examples
+from tests.search import naive
 from tests.search.factories import (
+    N_SHAPE,
     any_order,
     catalogues,
     fork_join,
@@ -50,6 +52,30 @@ def test_a_sibling_in_another_order_runs(
     progress = InstanceProgress(running_ms={running: until_ms})
     request = replace(request, progress=progress)
     assert_agrees(catalogue, request, planner.plan(request))
+
+
+@examples(60)
+@given(
+    catalogues(after=N_SHAPE, configurations_max=3),
+    st.floats(1.0, 2.0),
+    st.floats(0.01, 1.0),
+    st.sampled_from(("s1", "s2")),
+)
+def test_no_slo_is_given_up_for_a_margin_in_another_order(
+    catalogue: Catalogue, slack_factor: float, margin_ratio: float, stage: str
+) -> None:
+    """With a margin that does not fit, an instance with a sibling that waits is in time."""
+    planner = Planner(catalogue)
+    request = plan_request(stage=stage)
+    completions = naive.completions(catalogue, planner.rules.prices, request)
+    slack_ms = slack_factor * min(max(c.path_ms, c.others_ms) for c in completions)
+    requests = [
+        replace(request, slack_ms=slack_ms, margin_ratio=ratio) for ratio in (0.0, margin_ratio)
+    ]
+    without, reduced = map(planner.plan, requests)
+    assert_agrees(catalogue, requests[0], without)
+    assert without.feasible
+    assert reduced.feasible
 
 
 def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:

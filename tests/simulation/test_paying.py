@@ -193,3 +193,34 @@ def test_fixed_shares_stay_within_every_gpu_and_node(policy, nodes):
     result = run(scenario, catalogue, arrivals, policy, requests=120, cluster=WatchedCluster).result
     assert result.hits + result.misses == 120
     assert result.paid_dollars > result.ran_dollars
+
+
+def test_what_is_paid_compares_with_the_least_cost_of_the_requests():
+    """A single container that is never idle pays the bound; an idle one pays more."""
+    busy = run(fixed(), one_function(ROWS), Listed([0.0, 10.0]), cluster=WatchedCluster).result
+    assert busy.bound_dollars == pytest.approx(20.0 * DOLLARS_MS)
+    assert busy.paid_bound_ratio == pytest.approx(containers(busy))
+    idle = run(fixed(), one_function(ROWS), Listed([0.0, 1_000.0]), cluster=WatchedCluster).result
+    assert idle.paid_bound_ratio == pytest.approx(1_010.0 / 20.0 * containers(idle))
+
+
+def test_the_bound_counts_the_requests_of_each_workflow():
+    """Three requests of one workflow and one of another, which costs three times as much."""
+    catalogue = Catalogue.of(
+        [
+            workflow([[]], name="a", functions=["f0"]),
+            workflow([[]], name="b", functions=["f1"]),
+            profile("f0", ROWS),
+            profile("f1", [(1, 1, 20, 30)]),
+        ]
+    )
+    arrivals = Listed([0.0, 100.0, 200.0, 300.0], [0, 0, 1, 0], KEYS)
+    result = run(quiet(), catalogue, arrivals).result
+    assert result.bound_dollars == pytest.approx((3 * 10.0 + 30.0) * DOLLARS_MS)
+
+
+def test_requests_that_cannot_be_in_time_have_no_bound():
+    result = run(quiet(), one_function(ROWS, slo_ms=5.0), Listed([0.0])).result
+    assert result.hits == 0
+    assert result.bound_dollars is None
+    assert result.paid_bound_ratio is None

@@ -9,7 +9,8 @@ import pytest
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, PodState
 from scheduler.dispatch.requests import PlainPart
-from scheduler.dispatch.scaling.scaler import PERIOD_MS, PodLimits, Scaler
+from scheduler.dispatch.scaling.pod_counts import PERIOD_MS
+from scheduler.dispatch.scaling.scaler import PodLimits, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.model.catalogue import Catalogue

@@ -49,6 +49,18 @@ def used_rights(log: Path, user: str, *, after_lines: int = 0) -> set[Right]:
     return rights
 
 
+def status_patches(log: Path, user: str, *, after_lines: int = 0) -> list[str]:
+    """Return the documents whose status a user has patched, once for each request."""
+    names = []
+    for line in log.read_text(encoding="utf-8").splitlines()[after_lines:]:
+        event = json.loads(line)
+        target = event.get("objectRef") or {}
+        is_status = target.get("subresource") == "status" and "esg-scheduler" in target["apiGroup"]
+        if event["user"]["username"] == user and is_status and event["verb"] == "patch":
+            names.append(f"{target['resource']}/{target['name']}")
+    return names
+
+
 def granted_rights(documents: Iterable[Json]) -> set[Right]:
     """Return what the rules of roles allow."""
     return {

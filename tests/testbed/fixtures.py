@@ -82,6 +82,7 @@ def empty(plane: ControlPlane) -> None:
         "/apis/events.k8s.io/v1/namespaces/default/events",
         # Without it, the next extender is the first of all, and waits for no containers.
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/esg-scheduler-gpus",
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/esg-scheduler-status",
     ):
         api.delete(path)
     for item in api.items("/apis/scheduling.k8s.io/v1/priorityclasses"):

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from scheduler.dispatch.pods import Share
-from scheduler.gateway.scaling.pool_pod import warm_up_rows
+from scheduler.gateway.scaling.pool_pod import warm_up_row
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.names import LABEL_FUNCTION
 from scheduler.model.pod import Grant, grant_of
@@ -136,5 +136,5 @@ def latencies_ms(grant: Grant, profile: FunctionProfile) -> dict[int, float]:
 def start_s(grant: Grant, profile: FunctionProfile) -> float:
     """Return the time until the model server of a share listens."""
     share = Share(str(grant.plan["gpu_model"]), grant.cpu, grant.gpu_percent, grant.memory_mib)
-    warm_up_ms = latencies_ms(grant, profile)[warm_up_rows(profile, share)]
+    warm_up_ms = latencies_ms(grant, profile)[warm_up_row(profile, share).batch]
     return max(profile.spec.cold_start_ms - warm_up_ms, 0.0) / 1000

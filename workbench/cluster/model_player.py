@@ -12,7 +12,8 @@ import contextlib
 import json
 import sys
 from array import array
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,9 @@ from workbench.cluster.model_server import Array, PlayedModelServer, ServedRun
 from workbench.cluster.process import read_lines
 from workbench.simulation.rng import Noise
 
+INPUT, ROW_VALUES = "x", 256
+"""Input of a workflow, and the number of values in one of its rows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedPod:
@@ -30,6 +34,7 @@ class PlayedPod:
 
     Attributes:
         host, port: address on which it listens.
+        gpu: UUID of the GPU; empty: one of its own.
         gpu_percent: share of a GPU, in percent.
         latencies_ms: mean time of a run, by batch; a run takes the time of the smallest batch that
             holds its rows.
@@ -42,6 +47,7 @@ class PlayedPod:
     gpu_percent: int
     latencies_ms: Mapping[int, float]
     outputs: tuple[str, ...]
+    gpu: str = ""
 
 
 @dataclass(slots=True)
@@ -52,11 +58,27 @@ class RunTotals:
         busy_s: time of the runs, each times its share of a GPU, in seconds.
         pods: number of servers that had a run; the gateway's first one is a warm-up.
         late_ms: delay of each run behind its planned end.
+        running_percent: percent of the runs in progress, by GPU.
+        most_percent: largest percent that ran at a time on one GPU.
     """
 
     busy_s: float = 0.0
     pods: int = 0
     late_ms: "array[float]" = field(default_factory=lambda: array("d"))
+    running_percent: Counter[str] = field(default_factory=Counter)
+    most_percent: int = 0
+
+    @contextlib.contextmanager
+    def running(self, pod: PlayedPod) -> Iterator[float]:
+        """Count a run while inside; yields by how much the runs on its GPU slow it down."""
+        gpu = pod.gpu or pod.name
+        self.running_percent[gpu] += pod.gpu_percent
+        percent = self.running_percent[gpu]
+        self.most_percent = max(self.most_percent, percent)
+        try:
+            yield max(percent / 100, 1.0)
+        finally:
+            self.running_percent[gpu] -= pod.gpu_percent
 
     def as_json(self) -> dict[str, float]:
         """Return the values of a report."""
@@ -66,6 +88,7 @@ class RunTotals:
             "pods": self.pods,
             "busy_s": self.busy_s,
             "late_p99_ms": late_p99_ms,
+            "most_percent": self.most_percent,
         }
 
 
@@ -84,13 +107,18 @@ class PodModelServer(PlayedModelServer):
         return 1
 
     async def spend_time(self, rows: int) -> None:
-        """Wait for the time of the profile with noise; note by how much the wait was longer."""
+        """Wait for the time of the profile with noise; note by how much the wait was longer.
+
+        Where more than 100 % of a GPU runs, it takes as much longer.
+        """
         batches = [batch for batch in self.pod.latencies_ms if batch >= rows]
         batch = min(batches, default=max(self.pod.latencies_ms))
         loop = asyncio.get_running_loop()
         begin_s = loop.time()
         run_s = self.pod.latencies_ms[batch] * self.noise.take_factor() / 1000
-        await asyncio.sleep(run_s)
+        with self.totals.running(self.pod) as slow_down_ratio:
+            run_s *= slow_down_ratio
+            await asyncio.sleep(run_s)
         gpu_s = run_s * self.pod.gpu_percent / 100
         self.totals.pods += self.busy_s == 0.0
         self.busy_s += gpu_s
@@ -102,6 +130,12 @@ class PodModelServer(PlayedModelServer):
         del number
         total = 2 * np.sum(list(inputs.values()), axis=0)
         return dict.fromkeys(self.pod.outputs, total)
+
+    def signature(self) -> dict[str, Any]:
+        """Describe the tensors of the load generator."""
+        row = {"datatype": "FP32", "shape": [-1, ROW_VALUES]}
+        outputs = [{"name": name, **row} for name in self.pod.outputs]
+        return {"inputs": [{"name": INPUT, **row}], "outputs": outputs}
 
 
 class ModelPlayer:

@@ -110,6 +110,12 @@ class PlayedModelServer:
         outputs["run"] = np.array([[number, rows]] * rows, np.int64)
         return outputs
 
+    def signature(self) -> dict[str, Any]:
+        """Describe the inputs and outputs of clients' requests; it answers any others, too."""
+        row = {"datatype": "FP32", "shape": [-1, 1]}
+        run = {"name": "run", "datatype": "INT64", "shape": [-1, 2]}
+        return {"inputs": [{"name": "x", **row}], "outputs": [{"name": "y", **row}, run]}
+
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._writers.add(writer)
@@ -131,8 +137,7 @@ class PlayedModelServer:
             return await self._infer(headers, body, writer)
         if path.endswith("/ready"):
             return _answer(writer, [json.dumps({"ready": self.ready})], 200 if self.ready else 503)
-        tensor = {"name": "x", "datatype": "FP32", "shape": [-1, 1]}
-        metadata = {"name": path.split("/")[3], "inputs": [tensor], "outputs": [tensor]}
+        metadata = {"name": path.split("/")[3], "versions": ["1"], **self.signature()}
         return _answer(writer, [json.dumps(metadata)])
 
     async def _infer(

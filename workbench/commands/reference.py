@@ -24,7 +24,7 @@ from scheduler.model.documents import (
 )
 from scheduler.model.function_server import FunctionServerSpec, PodSelector
 from scheduler.model.plan import Prices
-from scheduler.planning.gpu_series import GPU_SERIES
+from scheduler.planning.gpu_series import GPU_SERIES, SLICE_SERIES
 from scheduler.planning.metrics import Metrics
 from scheduler.settings import Settings
 from scheduler.webhook.metrics import WebhookMetrics
@@ -72,6 +72,10 @@ def _variables(settings: type[BaseSettings], prefix: str) -> str:
 def _metrics() -> str:
     rows = _registry_rows(Metrics())
     rows += [(f"`{name}`", "gauge", "`node`, `gpu`", text) for name, text in GPU_SERIES.items()]
+    rows += [
+        (f"`{name}`", "gauge", "`namespace`, `node`, `gpu`", text)
+        for name, text in SLICE_SERIES.items()
+    ]
     of_the_agent = [
         (
             f"`{name}`",

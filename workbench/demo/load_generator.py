@@ -26,12 +26,11 @@ import uvloop
 from scheduler.gateway.http.exchange import HttpResponse
 from scheduler.gateway.http.pool import HttpPool
 from scheduler.gateway.model_server import ModelServerError
+from workbench.cluster.model_player import INPUT, ROW_VALUES
 from workbench.cluster.process import read_lines
 from workbench.simulation.workloads.arrivals import Extent
 from workbench.simulation.workloads.paper import Paper
 
-VALUES = 256  # of a request's tensor
-_INPUT = "x"
 _LEAD_S = 0.2
 _REPORT_S = 0.2
 _DRAIN_S = 60.0  # late requests wait for others, and some wait half a minute
@@ -158,13 +157,13 @@ class LoadGenerator:
 
 
 def _message(workflow: LoadWorkflow, value: float, arrival_s: float) -> bytes:
-    tensor = struct.pack("<f", value) * VALUES
+    tensor = struct.pack("<f", value) * ROW_VALUES
     header = json.dumps(
         {
             "inputs": [
                 {
-                    "name": _INPUT,
-                    "shape": [1, VALUES],
+                    "name": INPUT,
+                    "shape": [1, ROW_VALUES],
                     "datatype": "FP32",
                     "parameters": {"binary_data_size": len(tensor)},
                 }

@@ -62,7 +62,7 @@ class PodUsage:
         self.pods.clear()
         placed = set()
         for pod in pods:
-            function = pod["metadata"]["labels"][LABEL_FUNCTION]
+            function = pod["metadata"]["labels"].get(LABEL_FUNCTION, "")  # "": a holder
             if (grant := grant_of(pod)) is None:
                 self.pods[PodKind(function, 0, 0, "waiting")] += 1
                 continue

@@ -15,7 +15,9 @@ class SimulatedPolicy:
         name, setting: names of the policy and of the setting.
         requests, misses, dropped: totals over all seeds.
         hit_ratios: hits divided by requests, per seed.
-        costs_dollars_per_thousand: dollars paid per 1,000 requests, per seed.
+        costs_dollars_per_thousand: dollars paid per 1,000 requests for what was set aside, per
+            seed.
+        paid_bound_ratio: what is paid over the least cost of the same requests; None without one.
         idle_dollars_per_thousand: dollars of these for which nothing ran, mean over seeds.
         state: verdict on the steady state, and the warm-up that is left out.
         hits_over_time: (s, hit ratio of the requests that arrived then), of the first seed.
@@ -37,6 +39,7 @@ class SimulatedPolicy:
     hit_ratios: tuple[float, ...]
     costs_dollars_per_thousand: tuple[float, ...]
     idle_dollars_per_thousand: float
+    paid_bound_ratio: float | None
     state: str
     hits_over_time: tuple[tuple[float, float], ...]
     p50_slo_ratio: float

@@ -1,18 +1,20 @@
 """The loop over events, and the ends of requests: the part that all kinds of policies share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop
 from itertools import pairwise
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
+from scheduler.search.cost_bound import mean_bound_dollars, request_bounds_dollars
 from workbench.simulation.containers.failures import CapacityChange, Failures
 from workbench.simulation.containers.functions import Container
 from workbench.simulation.events import CAPACITY_CHANGED, EventQueue
 from workbench.simulation.policy import Policy
-from workbench.simulation.recorder import TallyWindows, counts, workflow_result
+from workbench.simulation.recorder import Tally, TallyWindows, counts, workflow_result
 from workbench.simulation.result import RequestRecord, Result, Span
 from workbench.simulation.setup import SimulationState
 from workbench.simulation.stage_jobs import StageJob
@@ -59,6 +61,7 @@ class SimulationLoop(ABC):
     ) -> None:
         self._workflows = state.workflows
         self._cluster = state.cluster
+        self._catalogue, self._scenario = state.catalogue, state.scenario
         self._warmup_ms = state.scenario.warmup_ms
         self._idle_watts = state.scenario.power.gpu_idle_watts * len(state.cluster.gpu_uuids)
         self._tallies = TallyWindows(len(state.workflows))
@@ -169,12 +172,26 @@ class SimulationLoop(ABC):
                 for workflow, tally in zip(self._workflows, tallies, strict=True)
             ),
             "idle_dollars": max(held_dollars - totals["ran_dollars"], 0.0),
+            "bound_dollars": self._bound_dollars(tallies),
             "idle_joules": self._idle_watts * measured_ms / 1000,
             "gpu_utilisation": utilisation.until(self._now_ms),
             "gpu_utilisation_bucket_ms": utilisation.bucket_ms,
             "events": self._events,
             "setup_s": self.setup_s,
         }
+
+    def _bound_dollars(self, tallies: Sequence[Tally]) -> float | None:
+        requests = Counter[tuple[str, str]]()
+        for workflow, tally in zip(self._workflows, tallies, strict=True):
+            requests[workflow.key] += tally.requests
+        if not requests.total():
+            return None
+        scenario = self._scenario
+        bounds_dollars = request_bounds_dollars(
+            self._catalogue, scenario.rules.prices, scenario.fleet
+        )
+        dollars = requests.total() * mean_bound_dollars(bounds_dollars, requests)
+        return dollars if isfinite(dollars) else None
 
     def _over_time(self) -> OverTime:
         windows, width_ms = self._tallies.over_time(), self._tallies.width_ms

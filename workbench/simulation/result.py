@@ -122,6 +122,8 @@ class Result(Counts):
         workflows: counts by workflow, in the order of the arrivals.
         idle_dollars: cost of what containers held while nothing ran in them: idle shares, starts,
             transfers. From the end of the warm-up to the last answer.
+        bound_dollars: least cost of the same requests in time (`scheduler.search.cost_bound`); None
+            without requests, or where those of a workflow cannot be in time.
         idle_joules: energy of all GPUs as if they were idle, in the same time.
         gpu_utilisation: ratio of all GPUs' share that was held, in each bucket of time.
         gpu_utilisation_bucket_ms: width of a bucket.
@@ -147,6 +149,7 @@ class Result(Counts):
     over_time: OverTime
     workflows: tuple[WorkflowResult, ...]
     idle_dollars: float
+    bound_dollars: float | None
     idle_joules: float
     gpu_utilisation: tuple[float, ...]
     gpu_utilisation_bucket_ms: float
@@ -164,8 +167,13 @@ class Result(Counts):
 
     @property
     def paid_dollars(self) -> float:
-        """Cost of all that containers held, whether or not anything ran in them."""
+        """Cost of all that was set aside: what containers held, whether or not anything ran."""
         return self.ran_dollars + self.idle_dollars
+
+    @property
+    def paid_bound_ratio(self) -> float | None:
+        """Cost paid over the least cost of the same requests in time; None without a bound."""
+        return self.paid_dollars / self.bound_dollars if self.bound_dollars else None
 
     @property
     def joules_per_request(self) -> float:

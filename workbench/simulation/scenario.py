@@ -214,6 +214,19 @@ class Scenario(BaseModel):
         "each run takes its share as a token from an arbiter of the GPU; not for policies that "
         "autoscale containers, which hold theirs",
     )
+    pool: bool = Field(
+        default=False,
+        description="`warm`: pods run in slices of GPUs, which the pool sets aside and pays. A pod "
+        "holds its memory alone, and takes its vCPUs and its share from the slice for each run",
+    )
+    pool_gpus: CountOrNone = Field(
+        default=0, description="`pool`: GPUs that the pool sets aside at any load"
+    )
+    arbiter: bool = Field(
+        default=True,
+        description="`pool`: a run begins when the slice has its share free. false: at once, and "
+        "all runs of a GPU take as much longer as their shares exceed it together",
+    )
     misses_max: CountOrNone = Field(
         default=3,
         description="placement failures in a row after which the minimum configuration is forced; "

@@ -167,11 +167,24 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
 {{- end -}}
 
-{{- define "esg.gatewayRules" -}}
+{{- /* Non-empty if the gateway's replicas own namespaces by Leases. One replica does, too, if pods are
+pooled: two of them run during a roll-out, and a pool has one dispatcher. */ -}}
+{{- define "esg.gatewayLeases" -}}
+{{- if or (gt (int .Values.gateway.replicas) 1) (eq (get .Values.gateway.settings "share") "pooled") }}true{{ end }}
+{{- end }}
+
+{{ define "esg.gatewayRules" -}}
 # Which pods serve which stages, and their address, readiness and share.
 - apiGroups: [esg-scheduler.io]
   resources: [workflows, functionservers]
   verbs: [list, watch]
+# Their conditions, and Events about those that become false.
+- apiGroups: [esg-scheduler.io]
+  resources: [workflows/status, functionservers/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]

@@ -3,7 +3,7 @@
 from collections import deque
 from math import inf, sqrt
 
-from scheduler.dispatch.pods import Share
+from scheduler.dispatch.pods import Pod, Share
 from scheduler.dispatch.scaling.sizing import PodSize
 
 SURPLUS_MS = 30_000.0  # without need, before pods end
@@ -12,7 +12,45 @@ REPLACED_MS = 1_000.0  # between two ends of pods whose share is no longer chose
 BUSY_MIN_PODS = 0.01
 
 
-class PodTarget:
+class CountLimits:
+    """Limits of how fast the number of pods, or slices, changes.
+
+    Attributes:
+        expected: number for an expected rate, which may start at once.
+    """
+
+    def __init__(self) -> None:
+        self.expected = 0
+        self._recent: deque[tuple[float, int]] = deque()  # falling needs, by time
+        self._doubled_ms, self._doubled_from = -inf, 0
+
+    def allowed(self, wanted: int, existing: int, now_ms: float) -> int:
+        """Return the number that may exist now: at most twice that of a second ago."""
+        if now_ms - self._doubled_ms >= DOUBLING_MS:
+            self._doubled_from, self._doubled_ms = existing, now_ms
+        return min(wanted, max(2 * self._doubled_from, self.expected, 1))
+
+    def surplus(self, wanted: int, existing: int, now_ms: float) -> int:
+        """Return the number to end: half of those that nothing has needed for `SURPLUS_MS`.
+
+        The other half stays as long again: what the last ones are worth shows when they are gone.
+        """
+        recent = self._recent
+        self._needs(wanted if recent else max(wanted, existing), now_ms)
+        while now_ms - recent[0][0] > SURPLUS_MS:
+            recent.popleft()
+        surplus = max(existing - recent[0][1] + 1, 0) // 2
+        if surplus:
+            self._needs(existing - surplus, now_ms)
+        return surplus
+
+    def _needs(self, number: int, now_ms: float) -> None:
+        while self._recent and self._recent[-1][1] <= number:
+            self._recent.pop()
+        self._recent.append((now_ms, number))
+
+
+class PodTarget(CountLimits):
     """Pods that a function should have.
 
     Attributes:
@@ -22,7 +60,7 @@ class PodTarget:
         sized_rows_per_ms, time_ratio: rate, and correction of run times, for which the share was
             chosen.
         wanted_pods: Pods that the function needs, which may be more than it may have.
-        expected_pods: pods of an expected rate, which start at once.
+        pooled: they run in slices.
         failed_starts: that no pod of another share has been stopped for.
     """
 
@@ -35,7 +73,9 @@ class PodTarget:
         sized_rows_per_ms: float,
         time_ratio: float,
     ) -> None:
+        super().__init__()
         self.share = share
+        self.pooled = False
         self.resize(
             size,
             rows_per_ms=rows_per_ms,
@@ -43,10 +83,7 @@ class PodTarget:
             time_ratio=time_ratio,
         )
         self.wanted_pods = 0
-        self._recent: deque[tuple[float, int]] = deque()  # falling numbers of pods, by time
-        self._doubled_ms, self._doubled_from = -inf, 0
         self._replaced_ms = -inf
-        self.expected_pods = 0
         self.failed_starts = 0
 
     def resize(
@@ -57,33 +94,12 @@ class PodTarget:
         self.rows_per_ms = rows_per_ms
         self.sized_rows_per_ms, self.time_ratio = sized_rows_per_ms, time_ratio
 
-    def pods_allowed(self, wanted: int, existing: int, now_ms: float) -> int:
-        """Return the pods that may exist now: at most twice those of a second ago."""
-        if now_ms - self._doubled_ms >= DOUBLING_MS:
-            self._doubled_from, self._doubled_ms = existing, now_ms
-        return min(wanted, max(2 * self._doubled_from, self.expected_pods, 1))
-
-    def surplus(self, wanted: int, existing: int, now_ms: float) -> int:
-        """Return the pods to end: half of those that nothing has needed for `SURPLUS_MS`.
-
-        The other half stays as long again: what the last pods are worth shows when they are gone.
-        """
-        recent = self._recent
-        self._needs(wanted if recent else max(wanted, existing), now_ms)
-        while now_ms - recent[0][0] > SURPLUS_MS:
-            recent.popleft()
-        surplus = max(existing - recent[0][1] + 1, 0) // 2
-        if surplus:
-            self._needs(existing - surplus, now_ms)
-        return surplus
-
-    def _needs(self, pods: int, now_ms: float) -> None:
-        while self._recent and self._recent[-1][1] <= pods:
-            self._recent.pop()
-        self._recent.append((now_ms, pods))
+    def matches(self, pod: Pod) -> bool:
+        """Return true if a pod has the share that is chosen, and holds it as the others do."""
+        return pod.share == self.share and pod.pooled == self.pooled
 
     def may_replace(self, now_ms: float) -> bool:
-        """Tell if a pod of another share may end now, and take notice that it does."""
+        """Return true if a pod of another share may end now, and record that it does."""
         if now_ms - self._replaced_ms < REPLACED_MS:
             return False
         self._replaced_ms = now_ms

@@ -4,9 +4,10 @@ The share of a function's pods is that of its size (`sizing`), for the workflows
 number follows the rate, with a reserve by the objective (`staffing`), and the backlog:
 
 - Up at once, to at most twice as many pods in a second.
-- With a larger reserve while the hit rate of a workflow is below its objective, and then also when
-  rows wait that the pods cannot serve in time and a pod that starts now could; and when rows have
-  become late within the time of a start, as long as no pod is free or starts.
+- With a larger reserve while the hit rate of a workflow is below its aim; at as many more misses as
+  the objective allows also when rows wait that the pods cannot serve in time and a pod that starts
+  now could; and when rows have become late within the time of a start, as long as no pod is free or
+  starts.
 - A function with less than one request in a cold start gets its pod one cold start before the
   predicted next request.
 - Down by half of the pods that nothing has needed for half a minute, the least recently used first;
@@ -17,21 +18,23 @@ number follows the rate, with a reserve by the objective (`staffing`), and the b
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import inf
 from typing import NamedTuple
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
 from scheduler.dispatch.requests import WorkflowKey
 from scheduler.dispatch.scaling.arrival_rates import ArrivalRate
+from scheduler.dispatch.scaling.pod_counts import staffed_count, wanted_pods
+from scheduler.dispatch.scaling.pod_stops import has_place, stopped_pods
 from scheduler.dispatch.scaling.pod_targets import PodTarget, StartBackoff
+from scheduler.dispatch.scaling.pool_scaler import PoolScaler, SliceChanges
+from scheduler.dispatch.scaling.pool_sizes import MEMORY_PARTS
 from scheduler.dispatch.scaling.share_choice import ShareChoice
 from scheduler.dispatch.scaling.sizing import PodPrices, PodSize, WorkflowLoad
-from scheduler.dispatch.scaling.staffing import RUN_WAIT_RATIO, staffed_pods
+from scheduler.dispatch.slices import Slice, SliceStart
 from scheduler.dispatch.workflow_queues import FunctionState
-from scheduler.model.documents import OBJECTIVE
 
-PERIOD_MS = 1_000.0  # between two calls of `Scaler.changes`
 WAIT_RATIO = 0.05  # of a workflow's time, for waits and transfers
 RISE_RATIO = 1.2  # of the rate over the one that pods were counted for: below, it is noise
 RESIZE_RATIO = 2.0  # the same, in both directions, for another choice of shares
@@ -46,11 +49,16 @@ class PodLimits:
     Attributes:
         min_pods, max_pods: their number.
         keep_alive_ms: the last pod stays idle so long after its last run.
+        pooled: its pods run in slices of their namespace's pool.
     """
 
     min_pods: int = 0
     max_pods: int = 1_000
     keep_alive_ms: float = 600_000.0
+    pooled: bool = False
+
+
+_NO_LIMITS = PodLimits()
 
 
 class PodStart(NamedTuple):
@@ -58,6 +66,7 @@ class PodStart(NamedTuple):
 
     function: FunctionKey
     share: Share
+    pooled: bool = False
 
 
 class PodChanges(NamedTuple):
@@ -68,11 +77,14 @@ class PodChanges(NamedTuple):
             all functions have about the same.
         stops: Idle pods.
         satisfied: Functions that have as many pods of their share as they need.
+        slice_starts, slice_stops: Slices to add, before the pods, and to end, after them.
     """
 
     starts: Sequence[PodStart]
     stops: Sequence[Pod]
     satisfied: Sequence[PodStart] = ()
+    slice_starts: Sequence[SliceStart] = ()
+    slice_stops: Sequence[Slice] = ()
 
 
 class Scaler:
@@ -86,6 +98,7 @@ class Scaler:
         prices: Prices of pods.
         headroom_ratio: Additional reserve, as a ratio of the one that the objectives need.
         pause_ms: Pause after a start that failed: the first one, and the longest.
+        slices_min: Whole GPUs that a pool holds at any load.
 
     Attributes:
         failures: Number of starts that failed.
@@ -98,6 +111,7 @@ class Scaler:
         *,
         headroom_ratio: float = 0.0,
         pause_ms: tuple[float, float] = (1_000.0, 60_000.0),
+        slices_min: int = 0,
     ) -> None:
         self._dispatcher = dispatcher
         self._prices = prices
@@ -110,6 +124,7 @@ class Scaler:
         self._rows_per_ms: dict[FunctionKey, float] = {}
         self._backoffs: dict[PodStart, StartBackoff] = {}
         self._documents: tuple[object, ...] = ()
+        self._pools = PoolScaler(dispatcher, pause_ms, slices_min)
         self.failures = 0
 
     def set_prices(self, prices: PodPrices) -> None:
@@ -119,6 +134,8 @@ class Scaler:
 
     def set_limits(self, function: FunctionKey, limits: PodLimits) -> None:
         """Set the limits of a function's pods."""
+        if limits.pooled != self._limits.get(function, _NO_LIMITS).pooled:
+            self._documents = ()  # shares are chosen again, with another memory
         self._limits[function] = limits
 
     def expect(self, workflow: WorkflowKey, rate_rps: float) -> None:
@@ -153,6 +170,19 @@ class Scaler:
         """
         self._backoffs.pop(start, None)
 
+    def slice_failed(self, start: SliceStart, now_ms: float) -> None:
+        """Report a slice that found no room; the next attempt waits, and is smaller."""
+        self.failures += 1
+        self._pools.slice_failed(start, now_ms)
+
+    def slice_proved(self, start: SliceStart) -> None:
+        """Report that a slice has its room, so that earlier failures count no more."""
+        self._pools.slice_proved(start)
+
+    def pool_notes(self, namespace: str) -> str:
+        """Tell why pods of a namespace hold their shares though they may be pooled."""
+        return self._pools.notes(namespace)
+
     def forget_failures(self, function: FunctionKey) -> None:
         """Forget the failures of a function whose server was removed or replaced."""
         for start in [start for start in self._backoffs if start.function == function]:
@@ -182,12 +212,15 @@ class Scaler:
         return self.pod_changes(now_ms)
 
     def share_choices(self, now_ms: float) -> list[ShareChoice]:
-        """Take notice of rates and documents; return the choices of shares that they require."""
+        """Update rates and documents; return the choices of shares that they require."""
         dispatcher = self._dispatcher
         rates = {
             key: self._rate(key).rows_per_ms(state.arrived_rows, now_ms)
             for key, state in dispatcher.workflows.items()
         }
+        for function in dispatcher.functions.values():
+            arrived = sum(queue.workflow.arrived_rows for queue in function.queues)
+            function.dispersion.record(arrived, now_ms)
         sizing_rates = {key: max(rate, RATE_MIN) for key, rate in rates.items()}
         self._rows_per_ms = self._function_rates(rates)
         for key, target in self._targets.items():
@@ -211,7 +244,8 @@ class Scaler:
         """Set the shares that were chosen; pods follow with the next `pod_changes`."""
         for name, size in sizes.items():
             key = choice.namespace, name
-            memory_mib = choice.prices.pod_memory_mib(choice.profiles[name], size)
+            parts = MEMORY_PARTS if self._limits.get(key, _NO_LIMITS).pooled else 1
+            memory_mib = choice.prices.pod_memory_mib(choice.profiles[name], size, parts)
             point = size.configuration
             share = Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
             known = self._targets.get(key)
@@ -225,30 +259,50 @@ class Scaler:
             else:
                 self._targets[key] = target = PodTarget(size, share, **counts)
                 function = self._dispatcher.functions[key]
-                target.expected_pods = 0 if known else self._staffed(function, target.busy_pods)
+                if not known:
+                    target.expected = staffed_count(
+                        function, target.busy_pods, self._headroom_ratio
+                    )
 
     def pod_changes(self, now_ms: float) -> PodChanges:
         """Return the pods to start and to stop for the rates and shares that are known."""
         starts: list[tuple[float, PodStart]] = []
         stops: list[Pod] = []
         satisfied: list[PodStart] = []
+        slices = self._slice_changes(now_ms)
         for key, target in self._targets.items():
             function = self._dispatcher.functions[key]
-            limits = self._limits.get(key, PodLimits())
-            pods = [pod for pod in function.pool.usable() if pod.share == target.share]
-            target.wanted_pods = max(self._wanted(function, target, now_ms), limits.min_pods)
+            limits = self._limits.get(key, _NO_LIMITS)
+            pods = [p for p in function.pool.usable() if target.matches(p) and has_place(p)]
+            target.wanted_pods = max(self._wanted(key, target, now_ms), limits.min_pods)
             wanted = min(target.wanted_pods, limits.max_pods)
-            start = PodStart(key, target.share)
+            start = PodStart(key, target.share, target.pooled)
             backoff = self._backoffs.get(start)
             if wanted <= len(pods):
                 satisfied.append(start)
             elif backoff is None or now_ms >= backoff.retry_ms:
-                count = target.pods_allowed(wanted, len(pods), now_ms)
-                count = max(count, min(limits.min_pods, wanted))
+                count = wanted  # of pooled pods the slices limit the number
+                if not target.pooled:
+                    count = target.allowed(wanted, len(pods), now_ms)
+                    count = max(count, min(limits.min_pods, wanted))
                 starts += [(target.reserve_ratio(i), start) for i in range(len(pods), count)]
-            stops += self._stopped(function, target, wanted, limits, now_ms)
+            stops += stopped_pods(function, target, wanted, limits.keep_alive_ms, now_ms)
         starts.sort(key=lambda start: start[0])
-        return PodChanges([start for _, start in starts], stops, satisfied)
+        return PodChanges([start for _, start in starts], stops, satisfied, *slices)
+
+    def _slice_changes(self, now_ms: float) -> SliceChanges:
+        targets = {
+            key: target
+            for key, target in self._targets.items()
+            if self._limits.get(key, _NO_LIMITS).pooled
+        }
+        return self._pools.changes(targets, self._prices, self._headroom_ratio, now_ms)
+
+    def _wanted(self, key: FunctionKey, target: PodTarget, now_ms: float) -> int:
+        if target.pooled:
+            return self._pools.wanted_pods(key)
+        function = self._dispatcher.functions[key]
+        return wanted_pods(function, target, now_ms, self._headroom_ratio)
 
     # -- sizes ---------------------------------------------------------------------------------
 
@@ -300,99 +354,3 @@ class Scaler:
             if key[0] == namespace
         }
         return ShareChoice(namespace, loads, profiles, corrections, self._prices, refused)
-
-    # -- numbers -------------------------------------------------------------------------------
-
-    def _wanted(self, function: FunctionState, target: PodTarget, now_ms: float) -> int:
-        busy_pods, cold_ms = target.busy_pods, function.cold_start_ms
-        shortfall_ratio = max((q.workflow.shortfall_ratio for q in function.queues), default=0.0)
-        run_wait_ratio = RUN_WAIT_RATIO * min(max(1.0 - shortfall_ratio, 0.0), 1.0)
-        wanted = self._staffed(function, busy_pods, run_wait_ratio)
-        if target.rows_per_ms * cold_ms < 1.0:
-            expected = any(q.forecast.is_due(cold_ms + PERIOD_MS, now_ms) for q in function.queues)
-            wanted = 1 if wanted > 1 or expected else 0
-        existing = len(function.pool.pods)
-        if not existing:
-            return max(wanted, min(function.rows, 1))
-        if shortfall_ratio <= 0.0:
-            return wanted
-        if self._is_behind(function, target, now_ms):
-            wanted = max(wanted, existing + 1)
-        start_ms = max(cold_ms + target.configuration.latency_ms, PERIOD_MS)
-        if rows := _unserved_rows(function, target, now_ms, start_ms):
-            # The more, the longer the pods need for what waits, in starts of a pod.
-            ratio = min(function.serve_ms(rows) / start_ms, 1.0)
-            wanted = max(wanted, existing + ceil(existing * ratio))
-        return wanted
-
-    def _staffed(
-        self, function: FunctionState, busy_pods: float, run_wait_ratio: float = RUN_WAIT_RATIO
-    ) -> int:
-        """Return the pods for the strictest objective of the function's workflows."""
-        objectives = (queue.workflow.objective_ratio for queue in function.queues)
-        pods = staffed_pods(busy_pods, max(objectives, default=OBJECTIVE), run_wait_ratio)
-        return ceil(busy_pods + (pods - busy_pods) * (1.0 + self._headroom_ratio))
-
-    @staticmethod
-    def _is_behind(function: FunctionState, target: PodTarget, now_ms: float) -> bool:
-        """Return true if rows wait that the pods cannot serve in time, and another pod could."""
-        last_jobs = (queue.jobs[-1] for queue in function.queues if queue.jobs)
-        last_ms = max((job.deadline_ms for job in last_jobs), default=-inf)
-        run_ms = target.configuration.latency_ms
-        in_time = now_ms + function.cold_start_ms + run_ms <= last_ms
-        return in_time and now_ms + function.wait_ms(now_ms) + run_ms > last_ms
-
-    @staticmethod
-    def _stopped(
-        function: FunctionState, target: PodTarget, wanted: int, limits: PodLimits, now_ms: float
-    ) -> list[Pod]:
-        ready = [pod for pod in function.pool.pods.values() if pod.state is PodState.READY]
-        chosen = [pod for pod in ready if pod.share == target.share]
-        idle = sorted((pod for pod in ready if not pod.runs), key=lambda pod: pod.idle_since_ms)
-        stops = [pod for pod in idle if pod.share != target.share]
-        if len(chosen) < wanted:
-            stops = _room_for(target.share, target.failed_starts, stops)
-        elif stops:
-            stops = stops[:1] if target.may_replace(now_ms) else []
-        target.failed_starts = 0
-        surplus = target.surplus(wanted, len(chosen), now_ms)
-        of_share = [pod for pod in idle if pod.share == target.share]
-        ends = of_share[:surplus]
-        if len(ends) == len(chosen) and ends:  # also the last one
-            is_kept = now_ms - ends[-1].idle_since_ms < limits.keep_alive_ms
-            ends = ends[: len(ends) - is_kept]
-        stops += ends
-        return stops
-
-
-def _room_for(share: Share, starts: int, pods: Sequence[Pod]) -> list[Pod]:
-    """Return the first pods that together hold the resources of so many starts of a share."""
-    needed = [starts * amount for amount in share[1:]]
-    freed: list[Pod] = []
-    for pod in pods:
-        if all(amount <= 0 for amount in needed):
-            break
-        freed.append(pod)
-        needed = [amount - held for amount, held in zip(needed, pod.share[1:], strict=True)]
-    return freed
-
-
-def _unserved_rows(
-    function: FunctionState, target: PodTarget, now_ms: float, start_ms: float
-) -> int:
-    """Return the rows that wait, where some cannot be in time, and no pod can take them or starts.
-
-    Late rows that have waited for longer than a start do not count. They came when there were too
-    few pods, and wait for spare ones now: demand for more would last until the last one is served.
-    """
-    pool = function.pool
-    if any(pod.state is PodState.STARTING for pod in pool.usable()):
-        return 0
-    due_rows = function.rows - function.late_rows
-    late_rows = sum(queue.late_rows_since(now_ms - start_ms) for queue in function.queues)
-    if late_rows:
-        return due_rows + late_rows  # although a pod may be free: others are expected to need it
-    limit_ms = now_ms + target.configuration.latency_ms
-    queues = () if pool.open else function.queues
-    is_short = any(queue.jobs and queue.deadline_ms < limit_ms for queue in queues)
-    return due_rows if is_short else 0

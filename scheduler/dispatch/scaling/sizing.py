@@ -89,14 +89,15 @@ class PodPrices:
         memory_ratio = configuration.memory_mib / total_mib if total_mib else 0.0
         return max(self.node_ratio(configuration), memory_ratio) * whole + _TIE_RATIO * own
 
-    def pod_memory_mib(self, profile: FunctionProfile, size: "PodSize") -> int:
+    def pod_memory_mib(self, profile: FunctionProfile, size: "PodSize", parts: int = 1) -> int:
         """Return the memory of a size's pod: that of the largest batch that costs no other pod.
 
         A batch larger than the size's is a help with bursts and late rows. Its memory is free as
-        long as the pod takes no larger part of it than of the GPU's share, or of the vCPUs.
+        long as the pod takes no larger part of it than of the GPU's share, or of the vCPUs; of a
+        pooled pod, than one of so many ``parts`` of that.
         """
         point, total_mib = size.configuration, self.gpu_memory_mib.get(size.gpu_model, inf)
-        free_mib = max(size.node_ratio * total_mib, point.memory_mib)
+        free_mib = max(size.node_ratio * total_mib / parts, point.memory_mib)
         return max(
             c.memory_mib
             for gpu in profile.spec.gpus

@@ -3,8 +3,11 @@
 With ``busy + reserve * sqrt(busy)`` servers the probability that a request waits hardly depends on
 the load (Halfin and Whitt, "Heavy-traffic limits for queues with many exponential servers", 1981),
 and that of a wait longer than t run times falls with ``exp(-2 reserve sqrt(busy) t)``, for run
-times that vary little. The reserve is the one with which as many rows wait longer than allowed as
-the objective allows to miss.
+times that vary little and arrivals of a Poisson process. Where the counts of arrivals have z times
+its variance, so has the number of rows that would run at once: the reserve is that of
+``sqrt(z busy)``, and the exponent has ``sqrt(busy / z)`` (Whitt, "Heavy-traffic approximations for
+service systems with blocking", 1984: peakedness). The reserve is the one with which as many rows
+wait longer than allowed as the objective allows to miss.
 """
 
 from math import erfc, exp, pi, sqrt
@@ -15,7 +18,10 @@ _HALVINGS = 20  # of the range of reserves
 
 
 def staffed_pods(
-    busy_pods: float, objective_ratio: float, run_wait_ratio: float = RUN_WAIT_RATIO
+    busy_pods: float,
+    objective_ratio: float,
+    run_wait_ratio: float = RUN_WAIT_RATIO,
+    dispersion_ratio: float = 1.0,
 ) -> float:
     """Return the number of pods for a load that keeps so many busy on average.
 
@@ -23,8 +29,9 @@ def staffed_pods(
         busy_pods: Pods that the load keeps busy.
         objective_ratio: Ratio of the rows that wait no longer than allowed.
         run_wait_ratio: Allowed wait as a ratio of the run time; 0: none waits at all.
+        dispersion_ratio: Variance of the counts of arrivals over their mean; 1: a Poisson process.
     """
-    root = sqrt(busy_pods)
+    root = sqrt(busy_pods / dispersion_ratio)
     low, high = 0.0, _RESERVE_MAX
     for _ in range(_HALVINGS):
         reserve_ratio = (low + high) / 2.0
@@ -33,7 +40,7 @@ def staffed_pods(
             low = reserve_ratio
         else:
             high = reserve_ratio
-    return busy_pods + high * root
+    return busy_pods + high * sqrt(busy_pods * dispersion_ratio)
 
 
 def _wait_ratio(reserve_ratio: float) -> float:

@@ -12,17 +12,22 @@ from typing import Any, Protocol
 import structlog
 
 from scheduler.dispatch.pods import FunctionKey
+from scheduler.gateway.discovery.holder_pods import HolderPod, holder_pod, is_holder, is_member
 from scheduler.gateway.discovery.problems import ProblemLog
 from scheduler.gateway.discovery.server_pods import ServerPod, server_pod
 from scheduler.model.catalogue import unknown_profile
 from scheduler.model.document_reader import parse_document
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer
-from scheduler.model.pod import PodError
+from scheduler.model.pod_fields import PodError
 from scheduler.planning.document_store import Change, DocumentHandler
 
 log = structlog.get_logger(__name__)
 _Key = tuple[str, str]  # namespace, name
+_NO_POOLS = (
+    "it is a member of a pool, and this gateway creates no holders of slices; allow it to by the "
+    "chart's gateway.pods.namespaces"
+)
 
 
 class Listener(Protocol):
@@ -58,6 +63,22 @@ class PoolListener(Protocol):
 
     def pool_pod_gone(self, name: str) -> None:
         """Handle the deletion of a pod, of a template or not, after `remove_pod`."""
+
+    def holder_changed(self, holder: HolderPod) -> None:
+        """Take the state of a holder of a slice."""
+
+    def holder_gone(self, namespace: str, name: str) -> None:
+        """Handle the deletion of a pod, a holder or not."""
+
+    def take_over(self, namespace: str, *, is_clean: bool) -> None:
+        """Serve a namespace from now on, before its holders are reported.
+
+        Without this call, batches that began before this process may run on its pods.
+
+        Args:
+            namespace: namespace that another process has served.
+            is_clean: true if nothing runs on its pods.
+        """
 
 
 class ServerPodHandler:
@@ -208,6 +229,9 @@ class Discovery:
     def _match(self, raw: Mapping[str, Any]) -> None:
         """Report the difference between a pod's state and the last that was reported."""
         key = _key(raw["metadata"])
+        if is_holder(raw):
+            self._match_holder(key, raw)
+            return
         pod, reported = self._server_pod(key, raw), self._reported.get(key)
         if pod is None:
             self._forget(key)
@@ -224,6 +248,18 @@ class Discovery:
         elif reported.state != pod.state == "ready":
             self._listener.pod_ready(pod.name)
 
+    def _match_holder(self, key: _Key, raw: Mapping[str, Any]) -> None:
+        if self._pool is None:
+            return
+        try:
+            holder = holder_pod(raw)
+        except PodError as error:
+            self.problems.report(("Pod", *key), str(error))
+            self._pool.holder_gone(*key)
+        else:
+            self.problems.resolve(("Pod", *key))
+            self._pool.holder_changed(holder)
+
     def _server_pod(self, key: _Key, raw: Mapping[str, Any]) -> ServerPod | None:
         labels = raw["metadata"].get("labels") or {}
         controller = _controller_uid(raw)
@@ -233,6 +269,9 @@ class Discovery:
                 continue
             if self._pool is not None and server.spec.template is not None:
                 self._pool.pool_pod_changed(server, raw)
+            if self._pool is None and is_member(raw):
+                self.problems.report(("Pod", *key), _NO_POOLS)
+                return None
             try:
                 pod = server_pod(raw, server, profile)
             except PodError as error:
@@ -249,6 +288,7 @@ class Discovery:
         self._forget(key)
         if self._pool is not None:
             self._pool.pool_pod_gone("/".join(key))
+            self._pool.holder_gone(*key)
 
     def _forget(self, key: _Key) -> None:
         if (pod := self._reported.pop(key, None)) is not None:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler.dispatch.pods import FunctionKey, Share
+from scheduler.gateway.discovery.holder_pods import is_member
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer, FunctionServerSpec
 from scheduler.model.message_text import listed
-from scheduler.model.pod import CPU_MAX, PERCENT_MAX, PodError, grant_of, has_ended
+from scheduler.model.pod import CPU_MAX, PERCENT_MAX, grant_of, has_ended
+from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requested_cpu_milli
 
 WHOLE_MEMORY_MIB = 1_048_576  # more than any GPU has
@@ -29,6 +31,8 @@ class ServerPod:
         gpu: UUID of the pod's GPU; empty without a grant.
         ready: true if the pod's condition Ready is true.
         draining: true if the pod is being deleted.
+        pooled: true if the pod is a member of its namespace's pool: its share is of the slice that
+            the pool holds on the GPU, and only while a batch runs.
     """
 
     name: str
@@ -44,6 +48,7 @@ class ServerPod:
     node: str
     ready: bool
     draining: bool
+    pooled: bool = False
 
     @property
     def share(self) -> Share:
@@ -104,6 +109,7 @@ def server_pod(
         node=spec.get("nodeName") or "",
         ready=is_ready(status),
         draining=bool(metadata.get("deletionTimestamp")),
+        pooled=is_member(raw),
     )
 
 

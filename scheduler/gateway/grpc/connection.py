@@ -1,9 +1,10 @@
-"""One connection of a client: HTTP/2 by h2, with calls of one message and one answer each.
+"""One connection of a client: HTTP/2 by h2, with calls and their messages.
 
 Nothing of a message is kept before its memory is reserved, because its length comes first.
 """
 
 import asyncio
+import contextlib
 from math import inf
 from typing import Any, Final
 
@@ -13,15 +14,12 @@ from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
 from scheduler.gateway.calls import CallError
-from scheduler.gateway.grpc.frame_guard import FloodError, FrameGuard
-from scheduler.gateway.grpc.http2 import Http2
+from scheduler.gateway.grpc.frame_guard import FloodError
 from scheduler.gateway.grpc.limits import GrpcConnectionSet
-from scheduler.gateway.grpc.status import HEAD, SUCCESS, refusal
+from scheduler.gateway.grpc.sender import WRITE_BUFFER_BYTES, AnswerSender
 from scheduler.gateway.grpc.stream import (
-    GrpcAnswer,
     GrpcRequest,
     GrpcStream,
-    framed,
     timeout_ms,
 )
 from scheduler.oip.errors import MessageError
@@ -30,29 +28,18 @@ from scheduler.server.sockets import source_of
 log = structlog.get_logger(__name__)
 _CONTENT_TYPE: Final = b"application/grpc"
 _SETTINGS_MAX: Final = 32  # of a client; the protocol has seven, and each costs memory
-_WRITE_BUFFER_BYTES: Final = 256 * 1024
 _LINGER_S: Final = 2.0
 
 
-class GrpcConnection(asyncio.BufferedProtocol):
+class GrpcConnection(AnswerSender, asyncio.BufferedProtocol):
     """Protocol of one connection."""
 
     def __init__(self, server: GrpcConnectionSet) -> None:
-        self._server = server
-        self._limits = server.limits
-        self._transport: Any = None
+        super().__init__(server)
         self._source = ""
-        self._guard = FrameGuard()
-        self._http2 = Http2(
-            streams=server.limits.streams, message_bytes=server.limits.message_bytes
-        )
-        self._streams: dict[int, GrpcStream] = {}
-        self._unsent: dict[int, GrpcStream] = {}  # those whose client has no window
         self._deadline_s = inf  # while there is no call, or the client does not read
         self._waits_for_memory = False
-        self._is_full = False  # the client does not read
         self._is_leaving = False  # there is no further call
-        self._is_ending = False  # what comes is ignored
 
     # -- events of the transport -----------------------------------------------------------------
 
@@ -60,7 +47,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Send the settings, or refuse one connection too many."""
         self._transport = transport
         self._source = source_of(transport)
-        transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         connections = self._server.connections
         connections.add(self)
         self._deadline_s = self._now_s() + self._limits.head_s
@@ -177,6 +164,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             limit_ms = timeout_ms(metadata.get(b"grpc-timeout"))
             stream.request = request._replace(timeout_ms=limit_ms)
             stream.review = application.accept(stream.request)
+            stream.responder = application.responder(stream.request)
         except CallError as error:
             self._refuse(stream, error)
             return
@@ -199,13 +187,21 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if not stream.has_begun:
             stream.deadline_s = self._now_s() + self._limits.message_s
         try:
-            stream.receive(event.data)
+            data = stream.receive(event.data)
+            while stream.responder is not None and stream.is_complete:
+                self._respond(stream)
+                if stream.number not in self._streams:  # the client has reset it
+                    return
+                data = stream.receive(data)
         except (CallError, MessageError) as error:
             self._refuse(stream, error)
 
     def _complete(self, number: int) -> None:
         stream = self._streams.get(number)
         if stream is None or not stream.is_receiving:
+            return
+        if stream.responder is not None:
+            self._finish(stream)
             return
         try:
             message = stream.message()
@@ -234,58 +230,6 @@ class GrpcConnection(asyncio.BufferedProtocol):
         else:
             self._send_answer(stream, answer)
         self._flush()
-
-    def _send_answer(self, stream: GrpcStream, answer: GrpcAnswer) -> None:
-        if stream.number not in self._streams:
-            return
-        if self._http2.try_headers(stream.number, HEAD):
-            self._guard.call_answered(len(answer.message))
-            trailers = [SUCCESS, *answer.metadata]
-            stream.unsent = memoryview(framed(answer.message)), trailers
-            stream.release()
-            self._send_message(stream)
-        else:
-            self._forget(stream)
-
-    def _send_message(self, stream: GrpcStream) -> None:
-        """Send what the windows and the connection have room for, and at the end the trailers."""
-        assert stream.unsent is not None  # noqa: S101 - there is an answer
-        data, trailers = stream.unsent
-        http2, number = self._http2, stream.number
-        try:
-            while data and not self._is_full:
-                size = min(len(data), http2.room(number))
-                if size <= 0:
-                    break
-                http2.send_data(number, data[:size])
-                data = data[size:]
-                self._flush()
-        except ProtocolError:  # the client has reset it, or is leaving
-            self._forget(stream)
-            return
-        if data:
-            stream.unsent = data, trailers
-            stream.hold(len(data))
-            stream.deadline_s = self._now_s() + self._limits.write_s
-            self._unsent[number] = stream
-        else:
-            self._http2.try_headers(number, trailers, ends=True)
-            self._forget(stream)
-
-    def _send_unsent(self) -> None:
-        for stream in list(self._unsent.values()):
-            self._send_message(stream)
-
-    def _refuse(self, stream: GrpcStream, error: CallError | MessageError) -> None:
-        """Answer with an error, whether the message is complete or not."""
-        if stream.number not in self._streams:
-            return
-        stream.is_refused = True
-        self._guard.call_answered(0)
-        self._http2.try_headers(stream.number, refusal(error), ends=True)
-        if stream.task is None:
-            self._http2.try_reset(stream.number, ErrorCodes.NO_ERROR)
-        self._forget(stream)
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -331,7 +275,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._deadline_s = self._now_s() + _LINGER_S
         self._follow_reading()
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # the client has reset the connection
+                self._transport.write_eof()
         else:
             self._transport.close()
 
@@ -342,6 +287,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._is_leaving = True
         self._flush()
         self._transport.write(self._http2.leaving())
+        for stream in [item for item in self._streams.values() if item.responder is not None]:
+            self._finish(stream)
         if not self._streams:
             self._close()
 
@@ -367,11 +314,6 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     # -- reading, writing, time ------------------------------------------------------------------
 
-    def _flush(self) -> None:
-        data = self._http2.data_to_send()
-        if data and not self._transport.is_closing() and not self._is_ending:
-            self._transport.write(data)
-
     def _follow_deadline(self) -> None:
         if not self._is_full and not self._is_ending:
             self._deadline_s = self._now_s() + self._limits.idle_s
@@ -395,6 +337,3 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
-
-    def _now_s(self) -> float:
-        return self._server.loop.time()

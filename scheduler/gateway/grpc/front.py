@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from scheduler import __version__
 from scheduler.gateway.access import TokenAccess
-from scheduler.gateway.calls import Backend, CallError, Headers, InferCall
-from scheduler.gateway.grpc.stream import GrpcAnswer, GrpcRequest
+from scheduler.gateway.calls import Backend, CallError, Headers, InferCall, check_version
+from scheduler.gateway.grpc import reflection
+from scheduler.gateway.grpc.stream import GrpcAnswer, GrpcRequest, Responder
 from scheduler.model.message_text import quoted
 from scheduler.oip.grpc_messages import (
     LIVE,
@@ -25,14 +26,18 @@ from scheduler.oip.grpc_messages import (
 from scheduler.oip.grpc_request import model_of_request, parse_grpc_request
 from scheduler.oip.grpc_response import write_grpc_response
 from scheduler.oip.work_limits import FIELDS_MAX
-from scheduler.protobuf import FieldBudget, encode
+from scheduler.protobuf import INT64, TEXT, Field, FieldBudget, encode
 
+_HEALTH: Final = "grpc.health.v1.Health"
+_HEALTH_REQUEST: Final = {1: Field("service", TEXT)}
+_HEALTH_ANSWER: Final = {1: Field("status", INT64)}
+_SERVING, _NOT_SERVING = 1, 2
 _PASSED_ON: Final = (b"traceparent", b"tracestate")
 _Method = Callable[[memoryview, GrpcRequest], Awaitable[GrpcAnswer]]
 
 
-def _path(method: str) -> bytes:
-    return f"/{SERVICE}/{method}".encode()
+def _path(method: str, service: str = SERVICE) -> bytes:
+    return f"/{service}/{method}".encode()
 
 
 _MODEL_INFER: Final = _path("ModelInfer")
@@ -72,7 +77,12 @@ class GrpcFront:
             _path("ModelReady"): self._model_ready,
             _path("ModelMetadata"): self._model_metadata,
             _MODEL_INFER: self._infer,
+            _path("Check", _HEALTH): self._health,
         }
+        self._responders = dict.fromkeys(
+            [_path("ServerReflectionInfo", service) for service in reflection.SERVICES],
+            reflection.Reflection().answer,
+        )
 
     def now_ms(self) -> float:
         """Return the time of the backend's clock."""
@@ -80,11 +90,15 @@ class GrpcFront:
 
     def accept(self, request: GrpcRequest) -> "Task[None] | None":
         """Check a call before its message is read; see `GrpcApplication`."""
-        if request.path not in self._methods:
+        if request.path not in self._methods and request.path not in self._responders:
             raise CallError(501, f"there is no method {quoted(request.path.decode('latin-1'))}")
         if self._access is None or request.path != _MODEL_INFER:
             return None
         return self._access.check_token(_authorization(request), request.source)
+
+    def responder(self, request: GrpcRequest) -> Responder | None:
+        """Return what answers each message of a call; see `GrpcApplication`."""
+        return self._responders.get(request.path)
 
     async def answer(
         self, request: GrpcRequest, message: memoryview, review: "Task[None] | None"
@@ -99,6 +113,14 @@ class GrpcFront:
 
     async def _server_ready(self, _body: memoryview, _request: GrpcRequest) -> GrpcAnswer:
         return GrpcAnswer(encode(READY, {"ready": self._backend.ready()}))
+
+    async def _health(self, body: memoryview, _request: GrpcRequest) -> GrpcAnswer:
+        request = decode_message(_HEALTH_REQUEST, body, FieldBudget(FIELDS_MAX))
+        service = request.get("service", "")
+        if service not in {"", SERVICE, _HEALTH, *reflection.SERVICES}:
+            raise CallError(404, f"there is no service {quoted(service)}; use {SERVICE}")
+        status = _SERVING if self._backend.ready() else _NOT_SERVING
+        return GrpcAnswer(encode(_HEALTH_ANSWER, {"status": status}))
 
     async def _server_metadata(self, _body: memoryview, _request: GrpcRequest) -> GrpcAnswer:
         metadata = {"name": "esg-scheduler", "version": __version__}
@@ -134,11 +156,7 @@ class GrpcFront:
                 "with NAMESPACE/ in front of it or without",
             )
         if version:
-            raise CallError(
-                404,
-                f"workflow {quoted(address.workflow)} has no versions; "
-                "call it without a model version",
-            )
+            check_version(address.workflow, version)
         return address
 
     async def _infer(self, body: memoryview, request: GrpcRequest) -> GrpcAnswer:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from scheduler.gateway.body_memory import BodyMemory
-from scheduler.gateway.grpc.stream import GrpcAnswer, GrpcRequest
+from scheduler.gateway.grpc.stream import GrpcAnswer, GrpcRequest, Responder
 from scheduler.gateway.listening import ClientConnection
 
 RECEIVE_BYTES = 32 * 1024
@@ -57,6 +57,9 @@ class GrpcApplication(Protocol):
         Raises:
             CallError: the call is refused.
         """
+
+    def responder(self, request: GrpcRequest) -> Responder | None:
+        """Return what answers each message of a call of several; None: the call has one."""
 
     def answer(
         self, request: GrpcRequest, message: memoryview, review: "asyncio.Task[None] | None"

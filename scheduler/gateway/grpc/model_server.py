@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from grpc import StatusCode, aio
+from grpc import ChannelConnectivity, StatusCode, aio
 
 from scheduler.gateway.calls import Headers
 from scheduler.gateway.model_server import ModelServerError
@@ -40,6 +40,9 @@ _HTTP_STATUS: Final = {
     StatusCode.DEADLINE_EXCEEDED: 504,
 }
 """Status of a model server's error; 500 for all others."""
+_WITHOUT_CONNECTION: Final = frozenset(
+    {ChannelConnectivity.CONNECTING, ChannelConnectivity.TRANSIENT_FAILURE}
+)
 _LOOK_UP_S = 5.0  # for an answer without inference
 _ERROR_TEXT_MAX = 2000
 
@@ -156,8 +159,13 @@ class GrpcModelServer:
         if code is StatusCode.RESOURCE_EXHAUSTED and "larger than max" in reason:
             hint = "let both ends take messages of the size of a whole batch"
             return ModelServerError(502, f"{text}; {hint}")
-        retryable = code is StatusCode.UNAVAILABLE
-        return ModelServerError(_HTTP_STATUS.get(code, 500), text, retryable=retryable)
+        status = _HTTP_STATUS.get(code, 500)
+        if code is StatusCode.UNAVAILABLE:
+            state = self._channel.get_state()
+            return ModelServerError(
+                status, text, retryable=True, is_unreachable=state in _WITHOUT_CONNECTION
+            )
+        return ModelServerError(status, text)
 
 
 def _metadata(headers: Headers) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Final, NamedTuple
 
@@ -15,6 +15,10 @@ from scheduler.oip.errors import MessageError
 _PREFIX: Final = struct.Struct(">BI")
 _UNITS_MS: Final = {b"H": 3.6e6, b"M": 6e4, b"S": 1e3, b"m": 1.0, b"u": 1e-3, b"n": 1e-6}
 _DIGITS_MAX: Final = 8
+_SHORT_BYTES_MAX: Final = 4096  # of a message of a call of several, which asks by a name
+
+Responder = Callable[[memoryview], bytes]
+"""Returns the answer to one message of a call of several; raises `MessageError`."""
 
 
 class GrpcRequest(NamedTuple):
@@ -53,7 +57,10 @@ class GrpcStream:
         review: task that ends when it is known that the client may call, or with a `CallError`.
             None: the client may.
         task: task that answers the call, once the message is complete.
-        unsent: part of the answer that the client's window has no room for, and the trailers.
+        responder: answers each message of a call of several; None: the call has one message.
+        has_head: true once the headers in front of the answer are sent.
+        unsent: part of the answer that the client's window has no room for, and the trailers; None
+            in place of these: further answers may follow.
 
     Args:
         memory: bound on the bytes of all messages.
@@ -62,7 +69,8 @@ class GrpcStream:
 
     __slots__ = (
         "_body", "_memory", "_message_bytes_max", "_prefix", "_received_bytes", "_reserved_bytes",
-        "deadline_s", "is_refused", "number", "request", "review", "task", "unsent",
+        "deadline_s", "has_head", "is_refused", "number", "request", "responder", "review", "task",
+        "unsent",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +82,9 @@ class GrpcStream:
         self.is_refused = False
         self.review: asyncio.Task[None] | None = None
         self.task: asyncio.Task[None] | None = None
-        self.unsent: tuple[memoryview, list[tuple[str, str]]] | None = None
+        self.responder: Responder | None = None
+        self.has_head = False
+        self.unsent: tuple[memoryview, list[tuple[str, str]] | None] | None = None
         self._memory = memory
         self._message_bytes_max = message_bytes_max
         self._prefix = b""
@@ -92,25 +102,37 @@ class GrpcStream:
         """True once a part of its message has come."""
         return bool(self._prefix)
 
-    def receive(self, data: bytes) -> None:
+    @property
+    def is_complete(self) -> bool:
+        """True once all of its message has come."""
+        return self._body is not None and self._received_bytes == len(self._body)
+
+    def receive(self, data: bytes) -> bytes:
         """Add a part of the message; its memory is reserved as soon as its length is known.
+
+        Returns:
+            What comes behind the message; only a call of several has that.
 
         Raises:
             CallError, MessageError: the call is refused.
         """
+        if data and self.unsent is not None:
+            raise CallError(429, "an answer to this call is not taken; receive it first")
         missing = _PREFIX.size - len(self._prefix)
         if missing:
             self._prefix += data[:missing]
             data = data[missing:]
             if len(self._prefix) < _PREFIX.size:
-                return
+                return b""
         if self._body is None:
             self._body = self._memory_of_message()
-        end = self._received_bytes + len(data)
-        if end > len(self._body):
+        end = min(self._received_bytes + len(data), len(self._body))
+        part, data = data[: end - self._received_bytes], data[end - self._received_bytes :]
+        if data and self.responder is None:
             raise MessageError("the call has bytes after its message; send one message")
-        self._body[self._received_bytes : end] = data
+        self._body[self._received_bytes : end] = part
         self._received_bytes = end
+        return data
 
     def message(self) -> memoryview:
         """Return the message, which the client has ended.
@@ -118,9 +140,14 @@ class GrpcStream:
         Raises:
             MessageError: it is not complete.
         """
-        if self._body is None or self._received_bytes < len(self._body):
+        if self._body is None or not self.is_complete:
             raise MessageError("the call has no complete message; send one")
         return self._body
+
+    def begin_message(self) -> None:
+        """Prepare for the next message of a call of several."""
+        self.release()
+        self._prefix, self._received_bytes = b"", 0
 
     def release(self) -> None:
         """Return the memory of the message."""
@@ -137,11 +164,13 @@ class GrpcStream:
         compression, length = _PREFIX.unpack(self._prefix)
         if compression:
             raise CallError(501, "the message is compressed; send it without compression")
-        if length > self._message_bytes_max:
+        limit = self._message_bytes_max
+        if self.responder is not None:
+            limit = min(limit, _SHORT_BYTES_MAX)
+        if length > limit:
             raise CallError(
                 413,
-                f"the message has {length:,} bytes, and the limit is "
-                f"{self._message_bytes_max:,}; send fewer rows",
+                f"the message has {length:,} bytes, and the limit is {limit:,}; send fewer rows",
             )
         self._memory.reserve(length)
         self._reserved_bytes = length

@@ -21,6 +21,7 @@ from scheduler.gateway.http.messages import (
     error_answer,
     json_answer,
 )
+from scheduler.gateway.http.openapi import openapi_document
 from scheduler.gateway.http.routes import Action, Route, find_route
 from scheduler.model.message_text import quoted
 from scheduler.oip.errors import MessageError
@@ -65,6 +66,8 @@ _BINARY_LINES = b"Content-Type: application/octet-stream\r\n%b: %%d\r\n%b" % (
 _SERVER_METADATA = json_answer(
     {"name": "esg-scheduler", "version": __version__, "extensions": ["binary_tensor_data"]}
 )
+_OPENAPI = json_answer(openapi_document())
+_NOT_READY = json_answer({"ready": False}, 503, b"Retry-After: 1\r\n")
 
 
 class RequestRules(NamedTuple):
@@ -323,13 +326,15 @@ class HttpFront:
         backend, route = head.backend, head.route
         if route.action is Action.SERVER_METADATA:
             return _SERVER_METADATA
+        if route.action is Action.OPENAPI:
+            return _OPENAPI
         if route.action is Action.LIVE:
             return json_answer({"live": True})
         if route.action is Action.READY:
             ready = backend.ready()
         else:
             ready = backend.ready(head.namespace, route.workflow, route.stage)
-        return json_answer({"ready": ready}, 200 if ready else 503)
+        return json_answer({"ready": True}) if ready else _NOT_READY
 
 
 def _number_ms(headers: dict[bytes, bytes], name: bytes) -> float | None:

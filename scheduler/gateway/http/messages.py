@@ -99,14 +99,14 @@ class Application(Protocol):
         """
 
 
-def json_answer(value: Any, status: int = 200) -> HttpAnswer:
+def json_answer(value: Any, status: int = 200, header_lines: bytes = b"") -> HttpAnswer:
     """Return an answer with a JSON body."""
-    return HttpAnswer(status, JSON, (to_json(value),))
+    return HttpAnswer(status, JSON + header_lines, (to_json(value),))
 
 
 def error_answer(status: int, message: str, header_lines: bytes = b"") -> HttpAnswer:
     """Return the protocol's error object."""
-    return HttpAnswer(status, JSON + header_lines, (to_json({"error": message}),))
+    return json_answer({"error": message}, status, header_lines)
 
 
 _UNAUTHORIZED = 401

@@ -108,7 +108,7 @@ class HttpPool:
         except OSError as error:  # TimeoutError is one
             reason = error.strerror or f"no answer within {self._connect_s:g} s"
             message = f"cannot connect to {self.name}: {reason}"
-            raise ModelServerError(503, message, retryable=True) from None
+            raise ModelServerError(503, message, retryable=True, is_unreachable=True) from None
         return connection
 
 

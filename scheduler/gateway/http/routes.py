@@ -5,11 +5,11 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from scheduler.gateway.calls import CallError
+from scheduler.gateway.calls import CallError, check_version
 from scheduler.model.message_text import quoted
 
 _PATHS = (
-    "/v2, /v2/health/live, /v2/health/ready, and /v2/models/WORKFLOW or "
+    "/openapi.json, /v2, /v2/health/live, /v2/health/ready, and /v2/models/WORKFLOW or "
     "/v2/models/WORKFLOW/stages/STAGE with nothing, /ready or /infer behind it; "
     "/NAMESPACE may stand in front of each"
 )
@@ -24,6 +24,7 @@ class Action(Enum):
     READY = auto()
     MODEL_METADATA = auto()
     MODEL_READY = auto()
+    OPENAPI = auto()
 
 
 class Route(NamedTuple):
@@ -51,6 +52,18 @@ _MODEL_ACTIONS = {
 }
 
 
+def templates() -> list[tuple[str, Action]]:
+    """Return the paths of all operations, with their variable parts in braces."""
+    paths = [("/openapi.json", Action.OPENAPI)]
+    for prefix in ("/v2", "/{namespace}/v2"):
+        paths += [("/".join((prefix, *path)), action) for path, action in _SERVER_ACTIONS.items()]
+        for stage in ((), ("stages", "{stage}")):
+            for version in ((), ("versions", "{version}")):
+                model = (prefix, "models", "{workflow}", *stage, *version)
+                paths += [("/".join((*model, *path)), act) for path, act in _MODEL_ACTIONS.items()]
+    return paths
+
+
 @lru_cache(maxsize=1024)
 def find_route(target: bytes) -> Route:
     """Return the route of a request target.
@@ -59,7 +72,10 @@ def find_route(target: bytes) -> Route:
         CallError: 404; there is no such path.
     """
     text = target.partition(b"?")[0].decode("latin-1")
+    route: Route | None
     match [unquote(segment) for segment in text.strip("/").split("/")]:
+        case ["openapi.json"]:
+            route = Route(Action.OPENAPI)
         case ["v2", *path]:
             route = _below_v2(None, path)
         case [namespace, "v2", *path] if namespace:
@@ -76,11 +92,12 @@ def _below_v2(namespace: str | None, path: list[str]) -> Route | None:
     if server_action is not None:
         return Route(server_action, namespace)
     match path:
-        case ["models", workflow, "versions", *_]:
-            raise CallError(
-                404,
-                f"workflow {quoted(workflow)} has no versions; call it without a model version",
-            )
+        case ["models", workflow, "versions", version, *operation]:
+            check_version(workflow, version)
+            return _below_v2(namespace, ["models", workflow, *operation])
+        case ["models", workflow, "stages", stage, "versions", version, *operation]:
+            check_version(workflow, version)
+            return _below_v2(namespace, ["models", workflow, "stages", stage, *operation])
         case ["models", workflow, "stages", stage, *operation] if workflow and stage:
             action = _MODEL_ACTIONS.get(tuple(operation))
             return action and Route(action, namespace, workflow, stage)

@@ -10,6 +10,7 @@ from scheduler.dispatch.requests import WorkflowKey
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.discovery.documents import DocumentListener
 from scheduler.gateway.discovery.function_servers import Listener, PoolListener
+from scheduler.gateway.discovery.holder_pods import HolderPod
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.replicas.shards import SHARDS, shard_of
 from scheduler.model.documents import FunctionProfile, Workflow
@@ -36,6 +37,7 @@ class ShardGate:
         self._workflows: dict[WorkflowKey, Workflow] = {}
         self._servers: dict[FunctionKey, tuple[FunctionServer, FunctionProfile]] = {}
         self._pool_pods: dict[str, tuple[FunctionServer, Mapping[str, Any]]] = {}
+        self._holders: dict[str, HolderPod] = {}
         self._pods: dict[str, ServerPod] = {}
         self._hold_timers: dict[str, asyncio.TimerHandle] = {}  # pods with a former owner's runs
 
@@ -56,14 +58,24 @@ class ShardGate:
         for function, served in self._servers.items():
             if shard_of(function[0]) == shard:
                 self._listener.set_server(*served)
-        for name, pool_pod in self._pool_pods.items():
-            if self._pool is not None and self._shard(name) == shard:
-                self._pool.pool_pod_changed(*pool_pod)
+        if self._pool is not None:
+            self._open_pool(shard, self._pool, is_clean=not hold)
         for name, pod in self._pods.items():
             if self._shard(name) == shard:
                 if hold:
                     self._hold(pod)
                 self._listener.add_pod(replace(pod, ready=False) if hold else pod)
+
+    def _open_pool(self, shard: int, pool: PoolListener, *, is_clean: bool) -> None:
+        for namespace in {name for name, _ in self._servers}:
+            if shard_of(namespace) == shard:
+                pool.take_over(namespace, is_clean=is_clean)
+        for name, holder in self._holders.items():
+            if self._shard(name) == shard:
+                pool.holder_changed(holder)
+        for name, pool_pod in self._pool_pods.items():
+            if self._shard(name) == shard:
+                pool.pool_pod_changed(*pool_pod)
 
     def pause(self, shard: int) -> None:
         """Give the pods of a shard no further batches; those that they have go on."""
@@ -80,6 +92,9 @@ class ShardGate:
             if self._shard(name) == shard:
                 self._end_hold(name)
                 self._listener.remove_pod(name)
+        for name, holder in self._holders.items():
+            if self._pool is not None and self._shard(name) == shard:
+                self._pool.holder_gone(holder.namespace, holder.name)
         for function in self._servers:
             if shard_of(function[0]) == shard:
                 self._listener.remove_server(function)
@@ -170,6 +185,22 @@ class ShardGate:
         self._pool_pods.pop(name, None)
         if self._pool is not None and self._is_open(name):
             self._pool.pool_pod_gone(name)
+
+    def holder_changed(self, holder: HolderPod) -> None:
+        """Take the state of a holder of a slice."""
+        name = f"{holder.namespace}/{holder.name}"
+        self._holders[name] = holder
+        if self._pool is not None and self._is_open(name):
+            self._pool.holder_changed(holder)
+
+    def holder_gone(self, namespace: str, name: str) -> None:
+        """Handle the deletion of a pod, a holder or not."""
+        self._holders.pop(f"{namespace}/{name}", None)
+        if self._pool is not None and self._open[shard_of(namespace)]:
+            self._pool.holder_gone(namespace, name)
+
+    def take_over(self, namespace: str, *, is_clean: bool) -> None:
+        """Do nothing: shards are taken over by `open`."""
 
     def add_pod(self, pod: ServerPod) -> None:
         """Add a pod."""

@@ -10,6 +10,7 @@ import structlog
 
 from scheduler.dispatch.scaling.scaler import PodChanges
 from scheduler.gateway.scaling.pod_pools import PodPools
+from scheduler.gateway.scaling.slice_holders import SliceHolders
 from scheduler.gateway.serving.runtime import Runtime
 
 log = structlog.get_logger(__name__)
@@ -34,6 +35,7 @@ class ScalingLoop:
     Args:
         runtime: runtime whose calls and clock the loop follows.
         pools: pools that start and end pods.
+        holders: holders that start and end slices.
         scaler: scaler that decides on pods and shares.
         is_synced: returns true if the first lists of servers and pods are complete; nothing is
             decided before.
@@ -43,6 +45,7 @@ class ScalingLoop:
         self,
         runtime: Runtime,
         pools: PodPools,
+        holders: SliceHolders,
         scaler: PodScaler,
         *,
         is_synced: Callable[[], bool],
@@ -51,6 +54,7 @@ class ScalingLoop:
         self._began_ms = inf
         self._runtime = runtime
         self._pools = pools
+        self._holders = holders
         self._scaler = scaler
         self._called = asyncio.Event()
         runtime.on_waiting = self._called.set
@@ -73,14 +77,19 @@ class ScalingLoop:
         self._called.clear()
         if self._runtime.is_draining or not self._is_synced():
             return
+        self._holders.check()
         self._pools.check()
         now_ms = self._runtime.now_ms()
         self._began_ms = min(self._began_ms, now_ms)
         changes = self._scaler.pod_changes(now_ms)
         # Before the first window is full, a restarted gateway would end pods whose load it has not
         # seen yet.
-        for pod in changes.stops if now_ms - self._began_ms >= WINDOW_MS else ():
-            self._pools.stop(pod)
-        for function, share in changes.starts:
-            self._pools.start(function, share)
+        if now_ms - self._began_ms >= WINDOW_MS:
+            for pod in changes.stops:
+                self._pools.stop(pod)
+            for known in changes.slice_stops:
+                self._holders.stop(known)
+        self._holders.start(changes.slice_starts)
+        for start in changes.starts:
+            self._pools.start(start)
         self._pools.check()

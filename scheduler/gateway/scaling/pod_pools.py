@@ -14,6 +14,7 @@ from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.errors import ApiError, ClusterError
 from scheduler.dispatch.pods import FunctionKey, Pod, Share
 from scheduler.dispatch.scaling.scaler import PodStart
+from scheduler.gateway.discovery.holder_pods import HolderPod, is_member, unschedulable_text
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.scaling.pod_limits import DEFAULT_LIMITS, StartLimits, overdue_text
 from scheduler.gateway.scaling.pool_pod import (
@@ -23,11 +24,12 @@ from scheduler.gateway.scaling.pool_pod import (
     new_name,
     pool_pod_object,
     share_of,
-    unschedulable_text,
-    warm_up_rows,
+    warm_up_row,
 )
+from scheduler.gateway.scaling.slice_holders import SliceHolders
 from scheduler.gateway.scaling.start_failures import StartFailures
 from scheduler.gateway.scaling.warm_up import warm_up
+from scheduler.gateway.scaling.warm_up_tokens import WarmUpTokens
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.serving.workflow_directory import no_cold_starts
@@ -78,6 +80,7 @@ class PodPools:
         client: client that creates and deletes pods.
         pauses: receiver of failures and successes of starts.
         failures: reports of failed starts to the server's owner and to clients.
+        holders: holders of the slices in which pooled pods run.
         connect: opens the client of a pod's model server, for its first batch.
         on_server: callback that gets an added or changed server, with a template or not.
         limits: longest times that a pod may take to start.
@@ -90,9 +93,10 @@ class PodPools:
         client: PodClient,
         pauses: StartPauses,
         failures: StartFailures,
+        holders: SliceHolders,
         *,
         connect: ConnectServer,
-        on_server: Callable[[FunctionServer], None],
+        on_server: Callable[[FunctionServer, FunctionProfile], None],
         limits: StartLimits = DEFAULT_LIMITS,
         scheduler_name: str = "",
     ) -> None:
@@ -100,6 +104,8 @@ class PodPools:
         self._client = client
         self._pauses = pauses
         self._failures = failures
+        self._holders = holders
+        self._warm_up_tokens = WarmUpTokens(runtime)
         self._connect = connect
         self._limits = limits
         self._scheduler_name = scheduler_name
@@ -117,8 +123,9 @@ class PodPools:
         if (pool_pod := self._pods.get(pod.name)) is not None and not pool_pod.is_ending:
             self._end(pool_pod)
 
-    def start(self, function: FunctionKey, share: Share) -> None:
+    def start(self, start: PodStart) -> None:
         """Create a pod, unless the server has its maximum."""
+        function, share, pooled = start
         served = self._servers.get(function)
         if (
             served is None
@@ -127,10 +134,10 @@ class PodPools:
         ):
             return
         server, profile = served
-        pod = PoolPod(new_name(server), function, share, self._runtime.now_ms())
+        pod = PoolPod(new_name(server), *start[:2], self._runtime.now_ms(), pooled)
         namespace, name = pod.key
         row = largest_row(profile, share)
-        body = pool_pod_object(name, server, row, self._scheduler_name)
+        body = pool_pod_object(name, server, row, self._scheduler_name, pooled=pooled)
         self._expect(pod, profile)
         self._creations += 1
         pod.task = self._task(self._create(pod, namespace, body))
@@ -144,7 +151,7 @@ class PodPools:
         self._pods[pod.name] = pod
         slots = self._servers[pod.function].server.spec.slots
         ready_ms = pod.since_ms + (profile.spec.cold_start_ms or 0.0)
-        self._runtime.expect_pod(pod.name, pod.function, pod.share, slots=slots, ready_ms=ready_ms)
+        self._runtime.expect_pod(pod.name, pod.start, slots=slots, ready_ms=ready_ms)
 
     async def _create(self, pod: PoolPod, namespace: str, body: dict[str, Any]) -> None:
         backoff = Backoff()
@@ -170,7 +177,7 @@ class PodPools:
     # -- time ------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """End starts that take too long, and delete pods whose last batch has ended."""
+        """End starts that take too long, and pods without a slice; delete those without a batch."""
         now_ms = self._runtime.now_ms()
         for pod in list(self._pods.values()):
             if pod.is_ending:
@@ -179,7 +186,16 @@ class PodPools:
             elif (why := overdue_text(pod, self._limits, now_ms)) is not None:
                 self._fail(pod, why)
             elif pod.proves_share(now_ms):
-                self._pauses.start_proved(PodStart(pod.function, pod.share))
+                self._pauses.start_proved(pod.start)
+            elif pod.pooled and not self._has_slice(pod):
+                self._end(pod)
+
+    def _has_slice(self, pod: PoolPod) -> bool:
+        """Return true if a slice exists for a pooled pod, or it has no GPU yet."""
+        server_pod = pod.server_pod
+        return server_pod is None or self._holders.has_room(
+            server_pod.function[0], server_pod.gpu, server_pod.gpu_percent
+        )
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -197,7 +213,7 @@ class PodPools:
     def _note_failure(self, pod: PoolPod, why: str) -> None:
         if (served := self._servers.get(pod.function)) is not None:
             now_ms = self._runtime.now_ms()
-            self._pauses.start_failed(PodStart(pod.function, pod.share), now_ms)
+            self._pauses.start_failed(pod.start, now_ms)
             pause_ms = self._pauses.paused_until_ms(pod.function, pod.share) - now_ms
             self._failures.add(served.server, pod.name, pod.share, why, pause_ms=pause_ms)
 
@@ -228,7 +244,7 @@ class PodPools:
     def set_server(self, server: FunctionServer, profile: FunctionProfile) -> None:
         """Take a server, with a template or not."""
         self._runtime.set_server(server, profile)
-        self._on_server(server)
+        self._on_server(server, profile)
         served = self._servers.get(server.function_key)
         is_another = served is not None and served.server.metadata.uid != server.metadata.uid
         if is_another or server.spec.template is None:
@@ -239,6 +255,7 @@ class PodPools:
     def remove_server(self, function: FunctionKey) -> None:
         """Forget a server; Kubernetes deletes the pods that it owns."""
         self._forget_function(function)
+        self._holders.remove_server(function)
         self._runtime.remove_server(function)
 
     def _forget_function(self, function: FunctionKey) -> None:
@@ -277,7 +294,8 @@ class PodPools:
         labels = raw["metadata"].get("labels") or {}
         # The server's function may have changed since the pod was created.
         share = share_of(raw, profile) if labels.get(LABEL_FUNCTION) == function[1] else None
-        pod = PoolPod(name, function, share or Share("", 1, 1, 1), self._runtime.now_ms())
+        now_ms, pooled = self._runtime.now_ms(), is_member(raw)
+        pod = PoolPod(name, function, share or Share("", 1, 1, 1), now_ms, pooled)
         if share is None:
             self._pods[name] = pod
             self._end(pod)
@@ -299,6 +317,8 @@ class PodPools:
     def add_pod(self, server_pod: ServerPod) -> None:
         """Take a pod that has an address; one of a template is warmed first."""
         pod = self._pods.get(server_pod.name)
+        if server_pod.pooled:
+            self._holders.add_member(server_pod.function)
         if pod is None:
             self._runtime.add_pod(server_pod)
             return
@@ -344,13 +364,26 @@ class PodPools:
         server, profile = self._servers[pod.function]
         client = self._connect(server_pod)
         try:
-            rows = warm_up_rows(profile, server_pod.share)
-            await warm_up(client, server.model, rows, pod=pod.name)
+            row = warm_up_row(profile, server_pod.share)
+            guarded = self._warm_up_tokens.client(server_pod, client, row.latency_ms)
+            await warm_up(guarded, server.model, row.batch, pod=pod.name)
         finally:
             await client.close()
         pod.task = None
         pod.serving_ms, pod.unready_ms = self._runtime.now_ms(), None
         self._runtime.pod_ready(pod.name)
+
+    def holder_changed(self, holder: HolderPod) -> None:
+        """Take the state of a holder of a slice."""
+        self._holders.holder_changed(holder)
+
+    def holder_gone(self, namespace: str, name: str) -> None:
+        """Handle the deletion of a pod; any pod may be reported."""
+        self._holders.holder_gone(namespace, name)
+
+    def take_over(self, namespace: str, *, is_clean: bool) -> None:
+        """Serve a namespace from now on; ``is_clean``: nothing runs on its pods."""
+        self._holders.slices.take_over(namespace, is_clean=is_clean)
 
     # -- calls -----------------------------------------------------------------------------------
 

@@ -9,12 +9,14 @@ from math import inf
 from typing import Any
 
 from scheduler.dispatch.pods import FunctionKey, Share
+from scheduler.dispatch.scaling.scaler import PodStart
 from scheduler.dispatch.share_classes import profiled_rows
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.model import names
 from scheduler.model.documents import FunctionProfile, GridPoint, ProfiledConfiguration
 from scheduler.model.function_server import FunctionServer
-from scheduler.model.pod import PodError, configuration_of, has_ended
+from scheduler.model.pod import configuration_of, has_ended
+from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_template import pod_of_template
 
 PROVEN_MS = 60_000.0  # the share of a pod that has served for so long works
@@ -33,6 +35,7 @@ class PoolPod:
         function: key of the function that the pod serves.
         share: share that the pod was created for; the granted one may be on another GPU model.
         since_ms: time of the decision, or of the pod's adoption.
+        pooled: true if the pod is a member of its namespace's pool.
         uid: UID of the pod; empty until the API server reports it.
         seen_ms: time of the API server's first report.
         bound_ms: time from which the pod was seen with a node.
@@ -49,6 +52,7 @@ class PoolPod:
     function: FunctionKey
     share: Share
     since_ms: float
+    pooled: bool = False
     uid: str = ""
     seen_ms: float | None = None
     bound_ms: float | None = None
@@ -59,6 +63,11 @@ class PoolPod:
     is_ending: bool = False
     is_proven: bool = False
     task: "asyncio.Task[None] | None" = None
+
+    @property
+    def start(self) -> PodStart:
+        """The decision that it follows from."""
+        return PodStart(self.function, self.share, self.pooled)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -85,8 +94,12 @@ class PoolPod:
 
 def new_name(server: FunctionServer) -> str:
     """Return ``namespace/name`` of a new pod of a server."""
-    suffix = "".join(secrets.choice(_SUFFIX) for _ in range(_SUFFIX_LENGTH))
-    return f"{server.key[0]}/{server.metadata.name}-{suffix}"
+    return f"{server.key[0]}/{server.metadata.name}-{name_suffix()}"
+
+
+def name_suffix() -> str:
+    """Return the random end of the name of a new pod."""
+    return "".join(secrets.choice(_SUFFIX) for _ in range(_SUFFIX_LENGTH))
 
 
 def largest_row(profile: FunctionProfile, share: Share) -> ProfiledConfiguration:
@@ -94,20 +107,20 @@ def largest_row(profile: FunctionProfile, share: Share) -> ProfiledConfiguration
     return profiled_rows(profile, share)[1][-1]
 
 
-def warm_up_rows(profile: FunctionProfile, share: Share) -> int:
-    """Return the rows of a pod's first batch, which delays its first request.
+def warm_up_row(profile: FunctionProfile, share: Share) -> ProfiledConfiguration:
+    """Return the profile's row of a pod's first batch, which delays its first request.
 
-    They are as many as run in a part of the cold start. The largest batch of a small share can take
-    several times the whole of it.
+    It has as many rows as run in a part of the cold start. The largest batch of a small share can
+    take several times the whole of it.
     """
     rows = profiled_rows(profile, share)[1]
     limit_ms = WARM_UP_RATIO * profile.spec.cold_start_ms or inf  # 0: it was not measured
-    short = [row.batch for row in rows if row.latency_ms <= limit_ms]
-    return max(short, default=rows[0].batch)
+    short = [row for row in rows if row.latency_ms <= limit_ms]
+    return max(short, key=lambda row: row.batch, default=rows[0])
 
 
 def pool_pod_object(
-    name: str, server: FunctionServer, row: GridPoint, scheduler_name: str
+    name: str, server: FunctionServer, row: GridPoint, scheduler_name: str, *, pooled: bool
 ) -> dict[str, Any]:
     """Return the Pod for a share.
 
@@ -116,6 +129,7 @@ def pool_pod_object(
         server: server of the pod, with a template.
         row: only configuration that the pod may be granted.
         scheduler_name: scheduler of the pod, unless the template names one.
+        pooled: true if the pod is to run in a slice of its namespace's pool.
     """
     assert server.spec.template is not None  # noqa: S101 - others start no pods
     point = {"batch": row.batch, "cpu": row.cpu, "gpuPercent": row.gpu_percent}
@@ -125,6 +139,7 @@ def pool_pod_object(
         labels={
             names.LABEL_FUNCTION: server.spec.function,
             names.LABEL_GATEWAY_POOL: server.metadata.name,
+            **({names.LABEL_POOL: names.POOL_MEMBER} if pooled else {}),
         },
         annotations={names.ANNOTATION_CONFIGURATION: json.dumps(point)},
         owner=server.owner,
@@ -158,12 +173,4 @@ def failure_of(raw: Mapping[str, Any]) -> str:
         reason = waiting.get("reason") or ""
         if reason in _WAITING_FAILURES or reason.endswith("BackOff"):
             return ": ".join(part for part in (reason, waiting.get("message")) if part)
-    return ""
-
-
-def unschedulable_text(raw: Mapping[str, Any]) -> str:
-    """Return the scheduler's reason why a pod has no node; empty if there is none."""
-    for condition in (raw.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return condition.get("message") or condition.get("reason") or "Unschedulable"
     return ""

@@ -1,23 +1,28 @@
 """Pods of templates for the gateway's process: pools, scaler and loop, over the cluster's link."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from scheduler.cluster.events import EventType, Reference
 from scheduler.dispatch.pods import FunctionKey
-from scheduler.dispatch.scaling.scaler import PodLimits, Scaler
+from scheduler.dispatch.scaling.scaler import PodChanges, PodLimits, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.gateway.discovery.gpu_nodes import PerGpu
 from scheduler.gateway.scaling.loop import ScalingLoop
 from scheduler.gateway.scaling.pod_limits import StartLimits
-from scheduler.gateway.scaling.pod_pools import PodClient, PodPools
+from scheduler.gateway.scaling.pod_pools import PodPools
+from scheduler.gateway.scaling.slice_fence import SliceFence
+from scheduler.gateway.scaling.slice_holders import HolderClient, HolderSettings, SliceHolders
 from scheduler.gateway.scaling.start_failures import StartFailures
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.settings import GatewaySettings
+from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer
-from scheduler.model.plan import Prices
+from scheduler.settings import Settings
 
+NOT_POOLED = "NotPooled"
 START_PAUSE_MS = (5_000.0, 300_000.0)  # after a pod that failed: first, and longest
 
 
@@ -39,8 +44,8 @@ class PodLink(Protocol):
     """The part of a cluster's link that pods of templates need."""
 
     @property
-    def pods(self) -> PodClient:
-        """Creates and deletes pods."""
+    def pods(self) -> HolderClient:
+        """Creates, deletes and lists pods."""
 
     @property
     def events(self) -> EventRecorder:
@@ -53,9 +58,15 @@ class PodLink(Protocol):
 class _LiveScaler:
     """The scaler on an event loop: a thread chooses shares, which takes tenths of a second."""
 
-    def __init__(self, scaler: Scaler) -> None:
+    def __init__(self, scaler: Scaler, on_decision: Callable[[], None]) -> None:
         self._scaler = scaler
-        self.pod_changes = scaler.pod_changes
+        self._on_decision = on_decision
+
+    def pod_changes(self, now_ms: float) -> PodChanges:
+        """Return pods and slices to start and to stop."""
+        changes = self._scaler.pod_changes(now_ms)
+        self._on_decision()
+        return changes
 
     async def choose_shares(self, now_ms: float) -> None:
         """Choose shares, where rates or documents require it."""
@@ -68,55 +79,80 @@ class TemplatePods:
 
     Args:
         runtime: runtime that gets the pods.
-        prices: prices of vCPUs and GPUs.
-        server_context_mib: memory of each GPU that no pod gets.
+        settings: settings of planning.
         gateway: settings of the gateway.
-        scheduler_name: scheduler of pods whose template names none.
+        slice_fence: fence of the pods in slices.
         connect: opens the client of a pod's model server.
         link: connection to the cluster.
 
     Attributes:
         pools: pods of all templates, between discovery and runtime.
+        holders: holders of the slices of the pools.
     """
 
     def __init__(  # noqa: PLR0913 - each by its name
         self,
         runtime: Runtime,
         *,
-        prices: Prices,
-        server_context_mib: int,
+        settings: Settings,
         gateway: GatewaySettings,
-        scheduler_name: str,
+        slice_fence: SliceFence,
         connect: ConnectServer,
         link: PodLink,
     ) -> None:
         self._link = link
-        self._prices = prices
-        self._server_context_mib = server_context_mib
+        self._prices = settings.prices
+        self._server_context_mib = settings.server_context_mib
+        self._default_share = gateway.share
+        self._reserved_reasons: dict[FunctionKey, str] = {}
         self._cpus_per_gpu = gateway.cpus_per_gpu
         self._scaler = Scaler(
-            runtime.dispatcher, PodPrices(prices, gateway.cpus_per_gpu), pause_ms=START_PAUSE_MS
+            runtime.dispatcher,
+            PodPrices(settings.prices, gateway.cpus_per_gpu),
+            pause_ms=START_PAUSE_MS,
+        )
+        self.holders = SliceHolders(
+            runtime,
+            link.pods,
+            self._scaler,
+            fence=slice_fence,
+            settings=HolderSettings(
+                gateway.holder_image,
+                namespace=gateway.namespace,
+                scheduler_name=settings.scheduler_name,
+                room_ms=1000 * gateway.pod_room_s,
+                grace_max_s=settings.deletion_grace_max_s,
+            ),
+            record_event=self._record_event,
         )
         self.pools = PodPools(
             runtime,
             link.pods,
             self._scaler,
             StartFailures(self._record_event),
+            self.holders,
             connect=connect,
             on_server=self._set_limits,
             limits=StartLimits(1000 * gateway.pod_room_s, 1000 * gateway.pod_start_s),
-            scheduler_name=scheduler_name,
+            scheduler_name=settings.scheduler_name,
         )
         self._loop = ScalingLoop(
-            runtime, self.pools, _LiveScaler(self._scaler), is_synced=link.synced
+            runtime,
+            self.pools,
+            self.holders,
+            _LiveScaler(self._scaler, self._report_notes),
+            is_synced=link.synced,
         )
 
     async def run(self) -> None:
         """Create and end pods until cancelled."""
         try:
-            await self._loop.run()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._loop.run())
+                group.create_task(self.holders.follow())
         finally:
             await self.pools.close()
+            await self.holders.close()
 
     def set_per_gpu(self, per_gpu: PerGpu) -> None:
         """Set the resources of GPU nodes; without vCPUs pods count as their price."""
@@ -138,8 +174,10 @@ class TemplatePods:
     ) -> None:
         self._link.events.record(reference, type=kind, reason=reason, message=message)
 
-    def _set_limits(self, server: FunctionServer) -> None:
+    def _set_limits(self, server: FunctionServer, profile: FunctionProfile) -> None:
         spec = server.spec
+        pooled = self._is_pooled(server, profile)
+        self.holders.set_server(server, profile, is_pooled=pooled)
         limits = (
             PodLimits(max_pods=0)  # the pods of a selector are somebody else's
             if spec.template is None
@@ -147,6 +185,30 @@ class TemplatePods:
                 min_pods=spec.pods_min,
                 max_pods=spec.pods_max,
                 keep_alive_ms=spec.keep_alive_ms,
+                pooled=pooled,
             )
         )
         self._scaler.set_limits(server.function_key, limits)
+
+    def _is_pooled(self, server: FunctionServer, profile: FunctionProfile) -> bool:
+        """Return true if the pods of a template run in slices; record why they do not."""
+        spec = server.spec
+        if spec.template is None or (spec.share or self._default_share) != "pooled":
+            return False
+        reason = self.holders.refusal(profile)
+        self._report_reserved(server, reason)
+        return not reason
+
+    def _report_notes(self) -> None:
+        """Record where the scaler has pooled functions hold their shares."""
+        for server in self.holders.servers():
+            self._report_reserved(server, self._scaler.pool_notes(server.key[0]))
+
+    def _report_reserved(self, server: FunctionServer, reason: str) -> None:
+        if reason == self._reserved_reasons.get(server.function_key, ""):
+            return
+        self._reserved_reasons[server.function_key] = reason
+        if reason:
+            reference = Reference.function_server(*server.key, server.metadata.uid)
+            message = f"its pods are reserved, not pooled: {reason}"
+            self._record_event(reference, "Warning", NOT_POOLED, message)

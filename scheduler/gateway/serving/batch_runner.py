@@ -14,6 +14,7 @@ from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
 from scheduler.gateway.serving.recorder import BatchEnded, CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
 from scheduler.gateway.serving.workflow_directory import WorkflowDirectory
+from scheduler.model.message_text import quoted
 from scheduler.oip.batch import RowRange, split
 from scheduler.oip.errors import MessageError
 
@@ -23,6 +24,9 @@ RUN_TIMEOUT_MS = 60_000.0  # a batch that takes longer has failed
 
 class BatchRunner:
     """Runs batches and reports their ends to the dispatcher.
+
+    Attributes:
+        on_unreachable: callback with a pod that refuses connections, before its batch has failed.
 
     Args:
         dispatcher: dispatcher whose payloads are a `ServedCall` for each request; the parts of its
@@ -46,6 +50,7 @@ class BatchRunner:
         self._workflows = workflows
         self._recorder = recorder
         self._on_report = on_report
+        self.on_unreachable: Callable[[ConnectedPod], None] = lambda _: None
         self._loop = asyncio.get_running_loop()
         self._logs_batches = log.is_enabled_for(logging.DEBUG)  # `esg calibrate` reads the lines
 
@@ -77,23 +82,43 @@ class BatchRunner:
                 served_call.add_outputs(job.stage, part, rows)
         except (ModelServerError, MessageError) as error:
             log.warning("batch failed", pod=run.pod.name, rows=run.rows, error=str(error))
-            self._run_failed(run, error)
+            if isinstance(error, ModelServerError) and error.is_unreachable:
+                self.on_unreachable(connected)
+            self._run_failed(connected, run, error)
         except Exception as error:  # its calls must not wait forever
             log.exception("batch ended with an error of the gateway", pod=run.pod.name)
-            self._run_failed(run, error)
+            self._run_failed(connected, run, error)
         else:
             now_ms = self._now_ms()
             self._dispatcher.run_ended(run, now_ms)
             self._report(run, now_ms - began_ms)
         self._on_report()
 
-    def _run_failed(self, run: Run, error: Exception) -> None:
+    def _run_failed(self, connected: ConnectedPod, run: Run, error: Exception) -> None:
+        now_ms = self._now_ms()
+        is_joined = len(run.jobs) > 1
+        is_refusal = isinstance(error, ModelServerError) and error.is_refusal
         for job in run.jobs:
-            job.request.payload.error = _as_call_error(error)
+            served_call: ServedCall = job.request.payload
+            if isinstance(error, NotOwnerError):
+                served_call.error = CallMovedError()
+            elif isinstance(error, ModelServerError):
+                stage = quoted(served_call.served.names[run.stage])
+                text = f"stage {stage}: {connected.without_address(error)}"
+                served_call.error = CallError(400 if error.is_refusal else error.status, text)
+            elif isinstance(error, MessageError):
+                served_call.error = error
+            else:
+                text = "an error of the gateway; its log has the cause"
+                served_call.error = CallError(500, text)
+            if is_refusal and not is_joined:
+                # The client's mistake is no miss of the workflow.
+                served_call.fail(served_call.error)
+                self._dispatcher.cancel(job.request, now_ms)
         # One bad input fails its whole batch, and the others must not share its error.
-        retryable = len(run.jobs) > 1 or (isinstance(error, ModelServerError) and error.retryable)
+        retryable = is_joined or (isinstance(error, ModelServerError) and error.retryable)
         retryable = retryable and not isinstance(error, NotOwnerError)
-        self._dispatcher.run_failed(run, self._now_ms(), retryable=retryable)
+        self._dispatcher.run_failed(run, now_ms, retryable=retryable, alone=is_refusal)
 
     def _report(self, run: Run, execute_ms: float) -> None:
         served = self._workflows.get(run.workflow)
@@ -115,14 +140,3 @@ class BatchRunner:
             fields |= {"namespace": namespace, "workflow": workflow}
             del fields["share"]
             log.debug("batch ended", **fields)
-
-
-def _as_call_error(error: Exception) -> Exception:
-    """Return the error as clients get it."""
-    if isinstance(error, MessageError):
-        return error
-    if isinstance(error, NotOwnerError):
-        return CallMovedError()
-    if isinstance(error, ModelServerError):
-        return CallError(error.status, str(error))
-    return CallError(500, "an error of the gateway; its log has the cause")

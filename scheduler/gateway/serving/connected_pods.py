@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.model_server import ModelServer
+from scheduler.oip.model_signature import ModelSignature
 
 ConnectServer = Callable[[ServerPod], ModelServer]
 
@@ -19,15 +20,23 @@ class ConnectedPod:
         server: client of the pod's model server.
         model: name of the model at the server.
         tasks: tasks of the batches that run on the pod.
+        signature: inputs and outputs of the model; None if they are not known.
     """
 
-    __slots__ = ("model", "pod", "server", "tasks")
+    __slots__ = ("_address", "model", "pod", "server", "signature", "tasks")
 
-    def __init__(self, pod: Pod, server: ModelServer, model: str) -> None:
+    def __init__(self, pod: Pod, server: ModelServer, server_pod: ServerPod) -> None:
+        host, port = server_pod.host, server_pod.server.port
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.pod = pod
         self.server = server
-        self.model = model
+        self.model = server_pod.server.model or server_pod.function[1]
         self.tasks: dict[Run, asyncio.Task[None]] = {}
+        self.signature: ModelSignature | None = None
+
+    def without_address(self, error: Exception) -> str:
+        """Return the text of an error of the pod's server as clients get it."""
+        return str(error).replace(self._address, "the model server")
 
     def batch_ended(self, run: Run) -> None:
         """Forget a batch; a draining pod's connection is closed after it."""
@@ -67,12 +76,12 @@ class ConnectedPods:
 
         Returns:
             The dispatcher's pod, and the one that was expected by its name, or None. They are the
-            same, unless the scheduler granted another share than was asked for.
+            same, unless the pod is pooled, or the scheduler granted another share than was asked
+            for.
         """
         expected = self.forget_expected(server_pod.name)
         pod = _dispatched_pod(server_pod, now_ms, expected)
-        model = server_pod.server.model or server_pod.function[1]
-        connected = ConnectedPod(pod, self._connect(server_pod), model)
+        connected = ConnectedPod(pod, self._connect(server_pod), server_pod)
         self._by_name[pod.name] = connected
         self._by_function.setdefault(pod.function, {})[pod.name] = connected
         return pod, expected
@@ -99,6 +108,11 @@ class ConnectedPods:
                 return connected
         return None
 
+    def all_ready(self, function: FunctionKey) -> list[ConnectedPod]:
+        """Return the ready pods of a function."""
+        pods = self._by_function.get(function, _NO_PODS).values()
+        return [connected for connected in pods if connected.pod.state is PodState.READY]
+
     def unserved(self, functions: Iterable[FunctionKey]) -> list[FunctionKey]:
         """Return the functions without a ready pod."""
         return sorted({function for function in functions if self.ready(function) is None})
@@ -106,7 +120,8 @@ class ConnectedPods:
 
 def _dispatched_pod(server_pod: ServerPod, now_ms: float, expected: Pod | None) -> Pod:
     share = server_pod.share
-    if expected is not None and expected.share == share:
+    # A pooled pod joins the slice of its GPU when it is added.
+    if expected is not None and expected.share == share and not server_pod.pooled:
         expected.node, expected.gpu = server_pod.node, server_pod.gpu
         return expected
     start_ms = math.inf if expected is None else expected.ready_ms
@@ -117,6 +132,7 @@ def _dispatched_pod(server_pod: ServerPod, now_ms: float, expected: Pod | None) 
         node=server_pod.node,
         gpu=server_pod.gpu,
         slots=server_pod.server.slots,
+        pooled=server_pod.pooled,
         state=_state(server_pod),
         ready_ms=now_ms if server_pod.ready else start_ms,
     )

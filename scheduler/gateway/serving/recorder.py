@@ -43,7 +43,7 @@ class CallRecorder(Protocol):
         """Count a call of a whole workflow: in time, late, or without an answer (None)."""
 
     def call_refused(self, workflow: WorkflowKey, status: int) -> None:
-        """Count a call that was refused before it entered a queue; any workflow may be named."""
+        """Count a call that was refused: any workflow may be named, and the call may be invalid."""
 
     def batch_ended(self, batch: BatchEnded) -> None:
         """Count a batch."""

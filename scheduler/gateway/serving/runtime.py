@@ -11,21 +11,20 @@ from typing import Any
 import structlog
 
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run, Share
+from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.dispatch.requests import Job, Request, WorkflowKey
+from scheduler.dispatch.scaling.scaler import PodStart
+from scheduler.dispatch.slices import Slice, SliceKey
 from scheduler.dispatch.workflow_queues import ServerSettings
-from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
+from scheduler.gateway.calls import RETRY_AFTER_S, CallError, InferAnswer, InferCall
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.serving.batch_runner import BatchRunner
 from scheduler.gateway.serving.connected_pods import ConnectedPods, ConnectServer
-from scheduler.gateway.serving.recorder import CallRecorder, CallResult
+from scheduler.gateway.serving.pod_probes import PodProbes
+from scheduler.gateway.serving.recorder import CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
 from scheduler.gateway.serving.served_workflow import ServedWorkflow
-from scheduler.gateway.serving.workflow_directory import (
-    RETRY_AFTER_S,
-    ColdStartRefusal,
-    WorkflowDirectory,
-)
+from scheduler.gateway.serving.workflow_directory import ColdStartRefusal, WorkflowDirectory
 from scheduler.model.documents import FunctionProfile, OnLate, Workflow
 from scheduler.model.function_server import FunctionServer
 from scheduler.oip.batch import RowRange
@@ -65,10 +64,12 @@ class Runtime:
         self._dispatcher = Dispatcher(self, rules)
         self._loop = asyncio.get_running_loop()
         self._pods = ConnectedPods(connect)
+        self._probes = PodProbes(self._dispatcher, self._pods, self._set_timer)
         self._workflows = WorkflowDirectory(self._pods)
         self._batches = BatchRunner(
             self._dispatcher, self._pods, self._workflows, recorder, self._set_timer
         )
+        self._batches.on_unreachable = self._probes.pod_unreachable
         self._json_only: set[FunctionKey] = set()  # functions whose servers take no binary data
         self._closing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -127,7 +128,8 @@ class Runtime:
         try:
             served = self._workflows.workflow(call.namespace, call.workflow)
             only = served.index(call.stage)
-        except CallError as error:
+            self._check_form(call, served, only)
+        except (CallError, MessageError) as error:
             answer.set_exception(error)
             return answer
         timeout_ms = math.inf if call.timeout_ms is None else call.timeout_ms
@@ -145,12 +147,20 @@ class Runtime:
         timer = None
         if timeout_ms < math.inf:
             end_s = (call.arrival_ms + timeout_ms) / 1000
-            timer = self._loop.call_at(end_s, _time_out, served_call, timeout_ms)
+            timer = self._loop.call_at(end_s, served_call.time_out, timeout_ms)
         answer.add_done_callback(lambda _: self._call_ended(request, served_call, timer))
         self._set_timer()
         if request.waiting:
             self.on_waiting()
         return answer
+
+    def _check_form(self, call: InferCall, served: ServedWorkflow, only: int | None) -> None:
+        try:
+            served.check(call.request, only, self._probes.signatures)
+        except MessageError as error:
+            self._recorder.call_refused(served.key, error.status)
+            self._probes.reread(served.functions)
+            raise
 
     def ready(
         self, namespace: str | None = None, workflow: str | None = None, stage: str | None = None
@@ -223,11 +233,10 @@ class Runtime:
         """Forget the server of a function, whose pods are removed."""
         self._json_only.discard(function)
 
-    def expect_pod(
-        self, name: str, function: FunctionKey, share: Share, *, slots: int, ready_ms: float
-    ) -> None:
+    def expect_pod(self, name: str, start: PodStart, *, slots: int, ready_ms: float) -> None:
         """Count on a pod that was asked for, until `add_pod` or `remove_pod`."""
-        pod = Pod(name, function, share, slots=slots, ready_ms=ready_ms)
+        function, share, pooled = start
+        pod = Pod(name, function, share, slots=slots, ready_ms=ready_ms, pooled=pooled)
         self._pods.expect(pod)
         self._dispatcher.add_pod(pod, self.now_ms())
         self._set_timer()
@@ -243,6 +252,8 @@ class Runtime:
             if expected is not None:
                 self._dispatcher.remove_pod(expected, now_ms)
             self._dispatcher.add_pod(pod, now_ms)
+        if pod.state is PodState.READY and (connected := self._pods.get(pod.name)) is not None:
+            self._probes.start(connected)
         self._set_timer()
 
     def is_running(self, name: str) -> bool:
@@ -255,12 +266,14 @@ class Runtime:
         connected = self._pods.get(name)
         if connected is not None and connected.pod.state is not PodState.READY:
             self._dispatcher.pod_ready(connected.pod, self.now_ms())
+            self._probes.start(connected)
             self._set_timer()
 
     def drain_pod(self, name: str) -> None:
         """Give a pod no further batch; those on it run to their end."""
         if (connected := self._pods.get(name)) is not None:
             self._dispatcher.drain_pod(connected.pod)
+            self._probes.stop(connected)
             connected.server.close_idle()
             self._set_timer()
 
@@ -273,11 +286,36 @@ class Runtime:
             return
         tasks = list(connected.tasks.values())
         self._dispatcher.remove_pod(connected.pod, self.now_ms())
+        self._probes.stop(connected)
         for task in tasks:
             task.cancel()
         closing = self._loop.create_task(connected.server.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+        self._set_timer()
+
+    # -- slices --------------------------------------------------------------------------------
+
+    def slice_of(self, key: SliceKey) -> Slice | None:
+        """Return the slice of a namespace on a GPU; None without one."""
+        for known in self._dispatcher.slices:
+            if known.key == key:
+                return known
+        return None
+
+    def set_slice(self, known: Slice) -> None:
+        """Add or replace a slice, or take notice of its tokens."""
+        self._dispatcher.set_slice(known, self.now_ms())
+        self._set_timer()
+
+    def close_slice(self, namespace: str, gpu: str) -> None:
+        """Begin no batch in a slice; those that run go on."""
+        self._dispatcher.close_slice(namespace, gpu, self.now_ms())
+        self._set_timer()
+
+    def remove_slice(self, namespace: str, gpu: str) -> None:
+        """Remove a slice in which nothing runs."""
+        self._dispatcher.remove_slice(namespace, gpu, self.now_ms())
         self._set_timer()
 
     # -- actions of the dispatcher -------------------------------------------------------------
@@ -342,19 +380,7 @@ class Runtime:
         if not request.ended:  # the client has gone, or its limit is over
             self._dispatcher.cancel(request, now_ms)
             self._set_timer()
-        answer = served_call.answer
-        error = None if answer.cancelled() else answer.exception()
-        if request.only is not None or isinstance(error, CallMovedError):
-            return
-        if answer.cancelled() or error is not None:
-            self._recorder.call_ended(request.workflow, "dropped", None)
-            return
-        latency_ms = now_ms - request.arrival_ms
-        result: CallResult = "hit" if latency_ms <= served_call.served.slo_ms else "miss"
-        cold_start = answer.result().cold_start
-        self._recorder.call_ended(
-            request.workflow, result, latency_ms / 1000, cold_start=cold_start
-        )
+        served_call.record(self._recorder, now_ms - request.arrival_ms)
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -375,13 +401,3 @@ class Runtime:
         self._timer, self._wake_ms = None, math.inf
         self._dispatcher.wake(now_ms)
         self._set_timer()
-
-
-def _time_out(served_call: ServedCall, timeout_ms: float) -> None:
-    served_call.fail(
-        CallError(
-            504,
-            f"no answer within the request's limit of {timeout_ms:.0f} ms; allow more time, or "
-            "send fewer requests",
-        )
-    )

@@ -3,11 +3,15 @@
 from asyncio import Future
 from collections.abc import Sequence
 
-from scheduler.gateway.calls import InferAnswer, InferCall
+from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
+from scheduler.gateway.serving.recorder import CallRecorder, CallResult
 from scheduler.gateway.serving.served_workflow import ServedWorkflow
 from scheduler.oip.batch import RowRange, reunite, row_ranges
+from scheduler.oip.errors import MessageError
 from scheduler.oip.infer_request import InferRequest
 from scheduler.oip.tensor import Tensor
+
+_INVALID = (400, 413)  # statuses of a request that no model server could answer
 
 
 class ServedCall:
@@ -79,7 +83,32 @@ class ServedCall:
                 InferAnswer(outputs, queue_ms, execute_ms, self.batch, start_ms > 0)
             )
 
+    def record(self, recorder: CallRecorder, latency_ms: float) -> None:
+        """Report the end of the call, unless another replica answers it."""
+        answer, workflow = self.answer, self.served.key
+        error = None if answer.cancelled() else answer.exception()
+        if isinstance(error, CallError | MessageError) and error.status in _INVALID:
+            recorder.call_refused(workflow, error.status)
+        elif self.only is not None or isinstance(error, CallMovedError):
+            return
+        elif answer.cancelled() or error is not None:
+            recorder.call_ended(workflow, "dropped", None)
+        else:
+            result: CallResult = "hit" if latency_ms <= self.served.slo_ms else "miss"
+            cold_start = answer.result().cold_start
+            recorder.call_ended(workflow, result, latency_ms / 1000, cold_start=cold_start)
+
     def fail(self, error: Exception) -> None:
         """Refuse the client's call, unless it was answered or given up."""
         if not self.answer.done():
             self.answer.set_exception(error)
+
+    def time_out(self, timeout_ms: float) -> None:
+        """Refuse the call when its own limit is over."""
+        self.fail(
+            CallError(
+                504,
+                f"no answer within the request's limit of {timeout_ms:.0f} ms; allow more time, or "
+                "send fewer requests",
+            )
+        )

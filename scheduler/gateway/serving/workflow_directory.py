@@ -9,14 +9,11 @@ from typing import Any
 
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.requests import WorkflowKey
-from scheduler.gateway.calls import CallError
+from scheduler.gateway.calls import MODEL_VERSION, CallError
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.serving.connected_pods import ConnectedPods
 from scheduler.gateway.serving.served_workflow import ServedWorkflow
 from scheduler.model.message_text import listed
-
-RETRY_AFTER_S = 1.0  # where no better time is known
-
 
 ColdStartRefusal = Callable[[FunctionKey], str | None]
 
@@ -96,7 +93,6 @@ class WorkflowDirectory:
                 503,
                 f"no pod of {listed(list(unserved))} is ready in namespace {namespace}: "
                 f"{next(iter(unserved.values()))}",
-                RETRY_AFTER_S,
             )
 
     async def metadata(self, namespace: str, name: str, stage: str | None) -> dict[str, Any]:
@@ -112,7 +108,7 @@ class WorkflowDirectory:
         }
         return {
             "name": name if stage is None else f"{name}/stages/{stage}",
-            "versions": ["1"],
+            "versions": [MODEL_VERSION],
             "platform": "esg",
             "inputs": [tensor for i in first for tensor in described[i].get("inputs", [])],
             "outputs": [tensor for i in last for tensor in described[i].get("outputs", [])],
@@ -121,8 +117,8 @@ class WorkflowDirectory:
     async def _described(self, function: FunctionKey) -> dict[str, Any]:
         connected = self._pods.ready(function)
         if connected is None:
-            raise CallError(503, f"no pod of {function[1]} is ready", RETRY_AFTER_S)
+            raise CallError(503, f"no pod of {function[1]} is ready")
         try:
             return await connected.server.metadata(connected.model)
         except ModelServerError as error:
-            raise CallError(error.status, str(error)) from error
+            raise CallError(error.status, connected.without_address(error)) from error

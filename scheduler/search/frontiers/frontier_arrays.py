@@ -13,10 +13,11 @@ STAGE_ROW = np.dtype(
     [(name, np.float64) for name in ("time_ms", "latency_ms", "cost")]
     + [(name, np.int64) for name in ("batch", "cpu", "gpu_percent", "memory_mib", "tie")]
 )
-# A ranked configuration: its row, time (with the start) and cost of its path, and the start.
+# A ranked configuration: its row, run time, time (with the start) and cost of its path, and start.
 RANKED_ROW = np.dtype(
     [
         ("row", np.int64),
+        ("stage_ms", np.float64),
         ("path_ms", np.float64),
         ("path_cost", np.float64),
         ("start_ms", np.float64),

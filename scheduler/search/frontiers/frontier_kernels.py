@@ -36,12 +36,13 @@ def _cheapest_within(downstream_ms: Floats, stage_ms: float, budget_ms: float) -
     return low
 
 
-@njit(types.void(_STAGE, _RANKED, i8, i8, f8, f8, b1), nogil=True, cache=True)
+@njit(types.void(_STAGE, _RANKED, i8, i8, f8, f8, f8, b1), nogil=True, cache=True)
 def _insert(
     stage: Records,
     ranked: Records,
     count: int,
     row: int,
+    stage_ms: float,
     path_ms: float,
     path_dollars: float,
     fastest: bool,
@@ -66,6 +67,7 @@ def _insert(
         at -= 1
     if at < k:
         ranked[at]["row"] = row
+        ranked[at]["stage_ms"] = stage_ms
         ranked[at]["path_ms"] = path_ms
         ranked[at]["path_cost"] = path_dollars
 
@@ -118,7 +120,7 @@ def _rank_at_place(
         last = ranked[k - 1]
         if count == k and (path_ms > last["path_ms"] if fastest else path_cost > last["path_cost"]):
             continue
-        _insert(stage, ranked, count, i, path_ms, path_cost, fastest)
+        _insert(stage, ranked, count, i, stage_ms, path_ms, path_cost, fastest)
         count = min(count + 1, k)
     return count, expanded, cut_by_time, cut_by_cost
 

@@ -77,13 +77,15 @@ class CompletionSet:
         in_time = np.ones(len(options), np.bool_)
         cost = np.zeros(len(options))
         path_ms: dict[int, Floats] = {}  # of unfinished modules, to the end of the last stage
+        shortest_ms: dict[int, float] = {}  # the same, with every module at its fastest
         now: dict[int, Frontier] = {}  # of modules that begin at once
         for i in reversed(range(len(self.masks))):
             mask = self.masks[i] & unfinished.mask
             if not mask:
                 continue
+            successors = list(members(self._order.following[i]))
             after_ms = np.zeros(len(options))
-            for successor in members(self._order.following[i]):
+            for successor in successors:
                 np.maximum(after_ms, path_ms[successor], out=after_ms)
             if i == own:
                 path_ms[i] = after_ms
@@ -97,10 +99,12 @@ class CompletionSet:
                     in_time &= at >= 0
                 at = np.maximum(at, 0)
             path_ms[i] = frontier.time_ms[at] + after_ms
+            shortest_after_ms = max((shortest_ms[s] for s in successors), default=0.0)
+            shortest_ms[i] = float(frontier.time_ms[0]) + shortest_after_ms
             if i not in now and not self.masks[i] & unfinished.begun:
                 in_time &= path_ms[i] <= limit_ms
             cost += frontier.cost[at]
-        siblings_ms = max((float(ms[0]) for i, ms in path_ms.items() if i != own), default=0.0)
+        siblings_ms = max(shortest_ms.values(), default=0.0)
         if not in_time.any():
             return NEVER, None, siblings_ms
         points = pareto(path_ms[own][in_time], cost[in_time])

@@ -21,7 +21,11 @@ def searched(hits_of, *, target_ratio=0.95):
         ratio = orders[0].job.scenario.headroom_ratio
         tried.append(ratio)
         for order in orders:
-            by_key[order.key] = {"hit_rate": hits_of(ratio), "cost_per_1000": 1.0 + ratio}
+            by_key[order.key] = {
+                "hit_rate": hits_of(ratio),
+                "cost_per_1000": 1.0 + ratio,
+                "paid_over_bound": 2.0 + 2 * ratio,
+            }
     return tried, at_target(Findings(by_key), "infless", "strict-light", target_ratio)
 
 
@@ -30,6 +34,7 @@ def test_headroom_grows_until_the_target_is_reached():
     assert tried == [0.0, 0.2]
     assert (best.headroom_ratio, best.reached) == (0.2, True)
     assert best.dollars.mean == pytest.approx(1.2)
+    assert best.bound_ratio.mean == pytest.approx(2.4)
 
 
 def test_headroom_falls_while_the_target_is_reached():
@@ -63,6 +68,9 @@ def test_the_shipped_policy_runs_once_with_the_target_as_objective():
     orders = next_orders(Findings({}), ["warm"], SIZE, 0.95)
     assert {order.job.scenario.objective for order in orders} == {0.95}
     assert {order.job.scenario.headroom_ratio for order in orders} == {0.0}
-    findings = Findings({order.key: {"hit_rate": 0.9, "cost_per_1000": 1.0} for order in orders})
+    figures = {"hit_rate": 0.9, "cost_per_1000": 1.0, "paid_over_bound": None}
+    findings = Findings({order.key: figures for order in orders})
     assert next_orders(findings, ["warm"], SIZE, 0.95) == []
-    assert not at_target(findings, "warm", "strict-light", 0.95).reached
+    outcome = at_target(findings, "warm", "strict-light", 0.95)
+    assert not outcome.reached
+    assert outcome.bound_ratio is None

@@ -125,3 +125,12 @@ def test_totals_are_of_policies_as_they_are():
         }
     )
     assert runs.total("requests", "esg") == 30
+
+
+def test_pools_are_of_the_shipped_policy_alone():
+    """The containers of other policies hold their shares."""
+    size = EvaluationSize(minutes=0.1, seeds=1, pooled=True)
+    jobs = [order.job for order in orders(["warm", "esg"], size)]
+    assert {job.policy for job in jobs if job.scenario.pool} == {"warm"}
+    assert "esg" in {job.policy for job in jobs}
+    assert "pooled pods" in size.pooled_text

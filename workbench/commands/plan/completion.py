@@ -20,28 +20,27 @@ def complete(planner: Planner, request: PlanRequest) -> Completion:
     Predecessors of the current stage have ended, and no other stage has begun. Raises like
     `Planner.plan`.
     """
+    plan = planner.plan(request)
     if request.workflow is None:
-        plan = planner.plan(request)
         best = plan.candidates[0]
         run = _run(request.stage, request.stage, best, 0.0, best.path_cost_dollars)
         return Completion((run,), plan.epsilon)
     workflow = planner.workflow(request.namespace, request.workflow)
-    request = replace(request, margin_ratio=planner.margin_ratio(request))
+    request = replace(request, margin_ratio=plan.margin_ratio, later_waits_ms=plan.later_waits_ms)
     current = workflow.number(request.stage)
-    runs, epsilon = _runs(planner, workflow, current, request)
+    runs = _runs(planner, workflow, current, request)
     order = sorted(runs, key=lambda v: (v != current, v))
-    return Completion(tuple(runs[v] for v in order), epsilon)
+    return Completion(tuple(runs[v] for v in order), plan.epsilon)
 
 
 def _runs(
     planner: Planner, workflow: PreparedWorkflow, current: int, request: PlanRequest
-) -> tuple[dict[int, StageRun], float]:
-    """Plan the unfinished stages in the order in which they can begin; epsilon of the current."""
+) -> dict[int, StageRun]:
+    """Plan the unfinished stages in the order in which they can begin."""
     slack_ms = planner.stage(request).slack_ms(request.slack_ms)
     unfinished = set(workflow.unfinished(current))
     before = {v: unfinished.intersection(workflow.before(v)) for v in unfinished}
     runs: dict[int, StageRun] = {}
-    epsilon = 0.0
     ready = [(0.0, v != current, v) for v in unfinished if not before[v]]
     heapq.heapify(ready)
     while ready:
@@ -54,16 +53,13 @@ def _runs(
             slack_ms=slack_ms - stretch * now_ms,
             progress=_progress(runs, now_ms),
         )
-        plan = planner.plan(stage_request)
-        if v == current:
-            epsilon = plan.epsilon
-        best = plan.candidates[0]
+        best = planner.plan(stage_request).candidates[0]
         cost = _cost_dollars(workflow, v, request, best)
         runs[v] = _run(name, workflow.function(v), best, now_ms, cost)
         for w in unfinished - runs.keys():
             if v in before[w] and before[w] <= runs.keys():
                 heapq.heappush(ready, (max(runs[p].end_ms for p in before[w]), True, w))
-    return runs, epsilon
+    return runs
 
 
 def _later(request: PlanRequest, stage: str) -> PlanRequest:

@@ -104,6 +104,7 @@ def _policy(series: Aggregate) -> SimulatedPolicy:
         hit_ratios=tuple(series.hit_ratios),
         costs_dollars_per_thousand=tuple(series.dollars_per_thousand),
         idle_dollars_per_thousand=series.mean("idle_dollars_per_thousand"),
+        paid_bound_ratio=series.paid_bound_ratio,
         state=series.state,
         hits_over_time=_hits_over_time(first.over_time),
         p50_slo_ratio=latency.quantile(0.5),
@@ -195,6 +196,8 @@ def _containers(scenario: Scenario) -> str:
         return keep_alive + begin + "any share in each run, and none while idle"
     begin = "begin warm for the expected rate; " if scenario.warm_containers else "none at first; "
     share = "held and paid while idle" if scenario.idle_share else "held by runs alone"
+    if scenario.pool:
+        share += "; pods of `warm` take theirs from slices that their pool sets aside"
     return f"{keep_alive}{begin}a fixed share, {share}"
 
 

@@ -159,7 +159,7 @@ class SimulatedCluster:
 
     # -- containers of an autoscaler -----------------------------------
 
-    def start_reserved(
+    def start_reserved(  # noqa: PLR0913 - each by its name
         self,
         function: Function,
         grant: ContainerGrant,
@@ -167,9 +167,13 @@ class SimulatedCluster:
         now_ms: float,
         *,
         warm: bool = False,
+        pooled: bool = False,
     ) -> Container:
-        """Start a container that holds its grant until it is stopped; warm: it is ready at once."""
-        container = self._created_on(gpu, function, grant, now_ms)
+        """Start a container that holds its grant until it is stopped.
+
+        ``warm``: it is ready at once. ``pooled``: it holds its memory, and a slice holds the rest.
+        """
+        container = self._created_on(gpu, function, grant, now_ms, pooled=pooled)
         if warm:
             container.ready_ms = now_ms
         self._reserve(container, grant, now_ms)
@@ -180,11 +184,50 @@ class SimulatedCluster:
         self._release(container, now_ms)
         self._forget(container, now_ms)
 
+    # -- slices --------------------------------------------------------------------------------
+
+    def start_slice(self, grant: ContainerGrant, gpu: int, now_ms: float) -> Reservation:
+        """Hold percent and vCPUs of a GPU until `stop_slice`."""
+        self._created += 1
+        uid = f"slice-{self._created}"
+        holder = Reservation(
+            uid=uid,
+            namespace="default",
+            name=uid,
+            node=self.node_names[self.node_of[gpu]],
+            cpu_milli=grant.cpu_milli,
+            gpu_uuid=self.gpu_uuids[gpu],
+            gpu_percent=grant.percent,
+        )
+        self.ledger.assume(holder)
+        self._change_share(grant, gpu, now_ms, 1)
+        return holder
+
+    def stop_slice(
+        self, holder: Reservation, grant: ContainerGrant, gpu: int, now_ms: float
+    ) -> None:
+        """End a slice."""
+        self.ledger.release(holder.uid)
+        self._change_share(grant, gpu, now_ms, -1)
+
+    def has_room(self, gpu: int, grant: ContainerGrant, *, pooled: bool = False) -> bool:
+        """Return true if a GPU works and has memory and a client, or percent and vCPUs, free."""
+        arrays = self.ledger.fleet.arrays
+        if arrays.gpu_model[gpu] < 0:  # it has failed
+            return False
+        if pooled:
+            return self._free_mib[gpu] >= grant.memory_mib and self._free_clients[gpu] > 0
+        return not self._lacks_share(gpu, grant)
+
+    def free_mib(self, gpu: int) -> int:
+        """Return the memory of a GPU that no container holds."""
+        return self._free_mib[gpu]
+
     # -- the arithmetic ------------------------------------------------------------------------
 
     def _release(self, container: Container, now_ms: float) -> None:
         self.ledger.release(container.uid)
-        if not self._fixed:
+        if not (self._fixed or container.pooled):
             self._hold(container.grant, now_ms, -1)
 
     def _reserve(self, container: Container, grant: ContainerGrant, now_ms: float) -> None:
@@ -196,15 +239,15 @@ class SimulatedCluster:
                 namespace="default",
                 name=container.uid,
                 node=self.node_names[container.node],
-                cpu_milli=grant.cpu_milli,
+                cpu_milli=0 if container.pooled else grant.cpu_milli,
                 gpu_uuid=self.gpu_uuids[container.gpu],
-                gpu_percent=grant.percent,
+                gpu_percent=0 if container.pooled else grant.percent,
                 memory_mib=grant.memory_mib,
                 batch=grant.batch,
                 function=container.function.name,
             )
         self.ledger.assume(reservation)
-        if not self._fixed:
+        if not (self._fixed or container.pooled):
             self._hold(grant, now_ms, 1)
 
     def _hold(self, grant: ContainerGrant, now_ms: float, sign: int) -> None:
@@ -212,10 +255,17 @@ class SimulatedCluster:
         self.held_cost.change(now_ms, sign * grant.dollars_per_ms)
 
     def _created_on(
-        self, gpu: int, function: Function, grant: ContainerGrant, now_ms: float
+        self,
+        gpu: int,
+        function: Function,
+        grant: ContainerGrant,
+        now_ms: float,
+        *,
+        pooled: bool = False,
     ) -> Container:
         self._created += 1
         container = Container(self._created, function, grant, gpu, self.node_of[gpu])
+        container.pooled = pooled
         container.ready_ms = now_ms + function.cold_ms
         function.containers += 1
         self.containers_on[gpu][container] = None
@@ -223,7 +273,7 @@ class SimulatedCluster:
             self._evict(gpu, now_ms)
         self._free_clients[gpu] -= 1
         self._take_memory(container, grant, now_ms)
-        if self._fixed:
+        if self._fixed and not pooled:
             self._take_share(container, now_ms)
         return container
 
@@ -242,9 +292,12 @@ class SimulatedCluster:
             self._evict(gpu, now_ms)
         while self._free_cpu_milli[container.node] < grant.cpu_milli:
             self._evict(self._idle_longest(container.node), now_ms)
-        self._free_percent[gpu] -= grant.percent
-        self._free_cpu_milli[container.node] -= grant.cpu_milli
-        self._hold(grant, now_ms, 1)
+        self._change_share(grant, gpu, now_ms, 1)
+
+    def _change_share(self, grant: ContainerGrant, gpu: int, now_ms: float, sign: int) -> None:
+        self._free_percent[gpu] -= sign * grant.percent
+        self._free_cpu_milli[self.node_of[gpu]] -= sign * grant.cpu_milli
+        self._hold(grant, now_ms, sign)
 
     def _lacks_share(self, gpu: int, grant: ContainerGrant) -> bool:
         return (
@@ -272,10 +325,8 @@ class SimulatedCluster:
         del self.containers_on[container.gpu][container]
         self._free_mib[container.gpu] += container.memory_mib
         self._free_clients[container.gpu] += 1
-        if self._fixed:
-            self._free_percent[container.gpu] += container.grant.percent
-            self._free_cpu_milli[container.node] += container.grant.cpu_milli
-            self._hold(container.grant, now_ms, -1)
+        if self._fixed and not container.pooled:
+            self._change_share(container.grant, container.gpu, now_ms, -1)
 
 
 def nodes_of(scenario: Scenario) -> list[Node]:

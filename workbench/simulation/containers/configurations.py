@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import replace
 from math import inf
 
 from scheduler.model.documents import FunctionProfile, GpuProfile
@@ -43,7 +42,7 @@ def warm_first(
     taken for a cold start, before one where the function is warm.
     """
     listed = tuple(candidates)
-    return tuple(replace(c, start_ms=start_ms) for start_ms in starts_ms for c in listed)
+    return tuple(c._replace(start_ms=start_ms) for start_ms in starts_ms for c in listed)
 
 
 def minimum_candidates(profile: FunctionProfile, prices: Prices) -> tuple[Candidate, ...]:

@@ -30,6 +30,7 @@ class Container:
         reservations: past and current reservations, by grant.
         grant: grant of the last run, or of the start if there was none.
         lost: true if its GPU has failed.
+        pooled: true if it runs in a slice, which holds its vCPUs and share.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class Container:
         "node",
         "number",
         "pool",
+        "pooled",
         "ready_ms",
         "reservations",
         "uid",
@@ -62,6 +64,7 @@ class Container:
         self.grant = grant
         self.pool = function.pool(grant)
         self.lost = False
+        self.pooled = False
 
 
 class Function:

@@ -1,4 +1,7 @@
-"""Pods of the live dispatcher in the simulated cluster; they hold their share while idle."""
+"""Pods of the live dispatcher in the simulated cluster.
+
+They hold their share while idle, or, in a pool, their memory alone.
+"""
 
 from collections.abc import Mapping
 from math import inf
@@ -6,11 +9,13 @@ from math import inf
 import numpy as np
 
 from scheduler.dispatch.pods import Pod, PodState, Share
+from scheduler.dispatch.scaling.scaler import PodStart
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.placement.placement import Placer
 from workbench.simulation.containers.configurations import anywhere
 from workbench.simulation.containers.functions import Container, Function
-from workbench.simulation.containers.grant_cache import GrantOffers
+from workbench.simulation.containers.grant_cache import ContainerGrant, GrantOffers
+from workbench.simulation.live.slices import SimulatedSlices
 from workbench.simulation.setup import SimulationState
 
 
@@ -22,8 +27,9 @@ class WarmPods:
         started: number of pods that were started.
     """
 
-    def __init__(self, state: SimulationState) -> None:
+    def __init__(self, state: SimulationState, slices: SimulatedSlices) -> None:
         self._cluster = state.cluster
+        self._slices = slices
         self._grants = state.grants
         self._functions: Mapping[str, Function] = state.functions
         scenario = state.scenario
@@ -45,33 +51,37 @@ class WarmPods:
         self._pods: dict[str, Pod] = {}
         self.started = 0
 
-    def start(
-        self, namespace: str, function: str, share: Share, now_ms: float, *, warm: bool
-    ) -> Pod | None:
+    def start(self, start: PodStart, now_ms: float, *, warm: bool) -> Pod | None:
         """Start a pod; None if no node has room for it."""
+        (_, function), share = start.function, start.share
         offers = self._offers.get((function, share))
         if offers is None:
             configuration = Configuration(1, share.cpu, share.gpu_percent, share.memory_mib, 1.0)
             candidate: Candidate = anywhere(configuration, share.gpu_model)
             offers = self._offers[function, share] = self._grants.offers([candidate])
-        place = self._placers[function].best_gpu(
-            offers.table,
-            self._no_transfer_ms,
-            self._no_container_ms,
-            now_ms,
-            self._no_predecessors,
-        )
-        if place is None:
+        grant = offers.grants[0]
+        if start.pooled:
+            gpu = self._gpu_of_pool(function, grant)
+        else:
+            place = self._placers[function].best_gpu(
+                offers.table,
+                self._no_transfer_ms,
+                self._no_container_ms,
+                now_ms,
+                self._no_predecessors,
+            )
+            gpu = None if place is None else place[1]
+        if gpu is None:
             return None
-        grant, gpu = offers.grants[0], place[1]
         container = self._cluster.start_reserved(
-            self._functions[function], grant, gpu, now_ms, warm=warm
+            self._functions[function], grant, gpu, now_ms, warm=warm, pooled=start.pooled
         )
         self.started += 1
         pod = Pod(
             container.uid,
-            (namespace, function),
+            start.function,
             share,
+            pooled=start.pooled,
             node=self._cluster.node_names[container.node],
             gpu=self._cluster.gpu_uuids[gpu],
             state=PodState.READY if warm else PodState.STARTING,
@@ -80,6 +90,23 @@ class WarmPods:
         self.containers[pod.name] = container
         self._pods[pod.name] = pod
         return pod
+
+    def _gpu_of_pool(self, function: str, grant: ContainerGrant) -> int | None:
+        """Return the GPU with the fewest containers of a function, then with the most memory."""
+        cluster = self._cluster
+
+        def rank(gpu: int) -> tuple[int, int]:
+            on_gpu = cluster.containers_on[gpu]
+            return sum(c.function.name == function for c in on_gpu), -cluster.free_mib(gpu)
+
+        gpus = (
+            gpu
+            for gpu, known in self._slices.by_gpu.items()
+            if known.is_open
+            and known.percent >= grant.percent
+            and cluster.has_room(gpu, grant, pooled=True)
+        )
+        return min(gpus, key=rank, default=None)
 
     def stop_lost(self, container: Container, now_ms: float) -> Pod:
         """End a pod whose GPU has failed, and return it."""

@@ -1,6 +1,6 @@
 """A run of the live dispatcher over simulated pods with fixed shares."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -8,13 +8,16 @@ from typing import Any
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, Run
 from scheduler.dispatch.requests import Job, PlainPart, Request
-from scheduler.dispatch.scaling.scaler import PERIOD_MS, PodLimits, PodStart, Scaler
+from scheduler.dispatch.scaling.pod_counts import PERIOD_MS
+from scheduler.dispatch.scaling.scaler import PodChanges, PodLimits, PodStart, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices, least_memory_mib
+from scheduler.dispatch.slices import Slice, SliceStart
 from scheduler.dispatch.workflow_queues import ServerSettings
 from workbench.simulation.containers.functions import Container
 from workbench.simulation.events import CONTAINER_READY, RESCALE, RETRY, RUN_ENDED
 from workbench.simulation.execution import Executions
 from workbench.simulation.live.pods import WarmPods
+from workbench.simulation.live.slices import CrowdedGpus, SimulatedSlices
 from workbench.simulation.loop import Observers, SimulationLoop
 from workbench.simulation.policy import Policy
 from workbench.simulation.result import Result, Span
@@ -33,7 +36,9 @@ class WarmSimulation(SimulationLoop):
         super().__init__(state, policy, seed, observers)
         scenario = state.scenario
         rules = scenario.rules
-        self._pods = WarmPods(state)
+        self._slices = SimulatedSlices(state)
+        self._pods = WarmPods(state, self._slices)
+        self._crowded = None if scenario.arbiter else CrowdedGpus(len(state.cluster.gpu_uuids))
         self._by_key = {workflow.key: workflow for workflow in state.workflows}
         self._executions = Executions(state, self._tallies)
         self._dispatcher = Dispatcher(self, rules)
@@ -52,8 +57,9 @@ class WarmSimulation(SimulationLoop):
             self._dispatcher,
             PodPrices(rules.prices, cpus_per_gpu, _pod_memory_mib(scenario)),
             headroom_ratio=scenario.headroom_ratio,
+            slices_min=scenario.pool_gpus,
         )
-        limits = PodLimits(keep_alive_ms=scenario.keep_alive_ms)
+        limits = PodLimits(keep_alive_ms=scenario.keep_alive_ms, pooled=scenario.pool)
         for key in self._dispatcher.functions:
             self._scaler.set_limits(key, limits)
         for workflow, rate_rps in policy.context.rate_rps.items():
@@ -97,18 +103,31 @@ class WarmSimulation(SimulationLoop):
         if run.ended:  # its GPU has failed
             return
         container = self._pods.containers[run.pod.name]
+        if self._crowded is not None:
+            ends = self._crowded.end(container.gpu, run, now_ms)
+            if ends is None:
+                return
+            self._push_ends(ends)
         self._executions.end(container)
         for job in run.jobs:
             job.request.payload.ran_on[run.stage] = container.node
         self._timed(lambda: self._dispatcher.run_ended(run, now_ms))
 
+    def _push_ends(self, ends: Iterable[tuple[float, Run]]) -> None:
+        for end_ms, run in ends:
+            self._queue.push(end_ms, RUN_ENDED, run)
+
     def _lose(self, container: Container, now_ms: float) -> None:
         self._executions.lose(container, now_ms)
+        if self._crowded is not None:
+            self._crowded.lose(container.gpu)
         pod = self._pods.stop_lost(container, now_ms)
         self._timed(lambda: self._dispatcher.remove_pod(pod, now_ms))
 
     def _capacity_changed(self, now_ms: float) -> None:
-        """Wait for the scaler, which starts pods within its period."""
+        """End lost slices, and wait for the scaler, which starts others within its period."""
+        for known in self._slices.lost():
+            self._end_slice(known, now_ms)
 
     def _pod_ready(self, pod: Pod, now_ms: float) -> None:
         if pod.name not in self._pods.containers:  # its GPU has failed
@@ -131,14 +150,40 @@ class WarmSimulation(SimulationLoop):
         for pod in changes.stops:
             self._dispatcher.remove_pod(pod, now_ms)
             self._pods.stop(pod, now_ms)
-        for start in changes.starts:
+        self._change_slices(changes, now_ms)
+        starts = [*changes.starts]
+        if changes.slice_starts:  # their pods begin at once
+            starts += (s for s in self._scaler.pod_changes(now_ms).starts if s.pooled)
+        for start in starts:
             self._start(start, now_ms)
         self._queue.push(now_ms + PERIOD_MS, RESCALE, None)
 
+    def _change_slices(self, changes: PodChanges, now_ms: float) -> None:
+        for known in changes.slice_stops:
+            self._dispatcher.close_slice(known.namespace, known.gpu, now_ms)
+        for known in self._slices.ended():
+            self._end_slice(known, now_ms)
+        for start in changes.slice_starts:
+            self._start_slice(start, now_ms)
+
+    def _start_slice(self, start: SliceStart, now_ms: float) -> None:
+        known = self._slices.start(start, now_ms)
+        if known is None:
+            self._scaler.slice_failed(start, now_ms)
+            return
+        self._scaler.slice_proved(start)
+        self._timed(lambda: self._dispatcher.set_slice(known, now_ms))
+
+    def _end_slice(self, known: Slice, now_ms: float) -> None:
+        for pod in [pod for pod in self._dispatcher.pods if pod.slice is known]:
+            self._dispatcher.remove_pod(pod, now_ms)
+            self._pods.stop(pod, now_ms)
+        self._dispatcher.remove_slice(known.namespace, known.gpu, now_ms)
+        self._slices.stop(known, now_ms)
+
     def _start(self, start: PodStart, now_ms: float) -> None:
-        namespace, function = start.function
         warm = self._warm_at_start and now_ms <= 0.0
-        pod = self._pods.start(namespace, function, start.share, now_ms, warm=warm)
+        pod = self._pods.start(start, now_ms, warm=warm)
         if pod is None:
             self._scaler.start_failed(start, now_ms)
             return
@@ -169,7 +214,11 @@ class WarmSimulation(SimulationLoop):
         self._runs += 1
         self._jobs += len(run.jobs)
         self._last_begun_ms = run.begin_ms
-        self._queue.push(execution.end_ms, RUN_ENDED, run)
+        if self._crowded is None:
+            self._queue.push(execution.end_ms, RUN_ENDED, run)
+        else:
+            run_ms = execution.end_ms - run.begin_ms
+            self._push_ends(self._crowded.begin(container.gpu, run, run_ms, run.begin_ms))
         if self._observers.on_span is not None:
             self._observers.on_span(
                 Span(

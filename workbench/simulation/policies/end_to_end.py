@@ -4,7 +4,6 @@ A choice is a tuple of indices, one into the candidates of each stage, in topolo
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -85,8 +84,7 @@ class EndToEnd:
         lengths_ms = [candidate.stage_ms + self.filling_ms(candidate) for candidate in candidates]
         path_ms = self._dag.longest_after(lengths_ms)
         return {
-            key: replace(
-                candidates[v],
+            key: candidates[v]._replace(
                 path_ms=path_ms[v],
                 path_cost_dollars=_path_dollars(candidates, [v, *members(self._dag.following[v])]),
             )

@@ -27,6 +27,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
             "cost_per_1000": result.dollars_per_thousand,
             "ran_per_1000": result.ran_dollars_per_thousand,
             "idle_per_1000": result.idle_dollars_per_thousand,
+            "paid_over_bound": result.paid_bound_ratio,
             "joules_per_request": result.joules_per_request,
             "steady_state": result.steady_state.verdict,
             "warmup_rule": result.steady_state.rule,
@@ -89,6 +90,14 @@ class Aggregate:
         """Part of what is paid that nothing ran for."""
         paid_dollars = self.mean("paid_dollars")
         return self.mean("idle_dollars") / paid_dollars if paid_dollars else 0.0
+
+    @property
+    def paid_bound_ratio(self) -> float | None:
+        """Mean of what is paid over the least cost of the requests; None without a bound."""
+        ratios = [
+            ratio for result in self.results if (ratio := result.paid_bound_ratio) is not None
+        ]
+        return fmean(ratios) if len(ratios) == len(self.results) else None
 
     @property
     def state(self) -> str:

@@ -1,0 +1,189 @@
+"""Slices of pools from demand: which to start and which to stop."""
+
+from collections.abc import Mapping
+from math import inf
+from typing import NamedTuple
+
+from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.pods import FunctionKey, Share
+from scheduler.dispatch.scaling.pod_counts import met_ratio, objective_ratio
+from scheduler.dispatch.scaling.pod_targets import CountLimits, PodTarget, StartBackoff
+from scheduler.dispatch.scaling.pool_sizes import (
+    WHOLE_PERCENT,
+    PoolFunction,
+    PoolGpu,
+    PoolSize,
+    pool_size,
+    reserved_text,
+)
+from scheduler.dispatch.scaling.sizing import PodPrices
+from scheduler.dispatch.slices import Slice, SliceStart
+
+REFUSED_RATIO = 0.75  # of a slice that found no room: the next one is no larger
+REFUSED_MS = 60_000.0  # until larger ones are tried again
+
+PoolKey = tuple[str, str]  # namespace, GPU model
+
+
+class SliceChanges(NamedTuple):
+    """Slices to start and to stop."""
+
+    starts: list[SliceStart]
+    stops: list[Slice]
+
+
+class _Pool:
+    """The slices of one namespace on GPUs of one model."""
+
+    def __init__(self, pause_ms: tuple[float, float]) -> None:
+        self.counts = CountLimits()
+        self.backoff = StartBackoff(*pause_ms)
+        self.pause_ms = pause_ms
+        self.shares: tuple[Share, ...] = ()
+        self.reserved_text = ""
+        self.percent_max = WHOLE_PERCENT
+        self.refused_until_ms = -inf
+
+
+class PoolScaler:
+    """Scales the slices of a dispatcher's pools, and counts the processes in them.
+
+    Args:
+        dispatcher: its functions and slices decide.
+        pause_ms: pause after a start that failed: the first one, and the longest.
+        slices_min: whole GPUs of a pool at any load.
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher, pause_ms: tuple[float, float], slices_min: int
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._slices_min = slices_min
+        self._pause_ms = pause_ms
+        self._pools: dict[PoolKey, _Pool] = {}
+        self._wanted: dict[FunctionKey, int] = {}
+
+    def notes(self, namespace: str) -> str:
+        """Tell why pods of a namespace hold their shares; empty: they run in slices."""
+        return "; ".join(
+            pool.reserved_text
+            for key, pool in self._pools.items()
+            if key[0] == namespace and pool.reserved_text
+        )
+
+    def slice_failed(self, start: SliceStart, now_ms: float) -> None:
+        """Report a slice that found no room; the next attempt waits, and is smaller."""
+        pool = self._pool((start.namespace, start.gpu_model))
+        pool.backoff.failed(now_ms)
+        pool.percent_max = int(REFUSED_RATIO * start.percent)
+        pool.refused_until_ms = now_ms + REFUSED_MS
+
+    def slice_proved(self, start: SliceStart) -> None:
+        """Report that a slice has its room, so that earlier failures count no more."""
+        pool = self._pool((start.namespace, start.gpu_model))
+        pool.backoff = StartBackoff(*self._pause_ms)
+
+    def wanted_pods(self, function: FunctionKey) -> int:
+        """Return the processes of a function, for the slices that are open."""
+        return self._wanted.get(function, 0)
+
+    def changes(
+        self,
+        targets: Mapping[FunctionKey, PodTarget],
+        prices: PodPrices,
+        headroom_ratio: float,
+        now_ms: float,
+    ) -> SliceChanges:
+        """Return the slices to start and to stop; decide which targets are pooled.
+
+        Args:
+            targets: of the functions whose pods shall run in slices.
+            prices: with the size of the nodes.
+            headroom_ratio: additional reserve.
+            now_ms: the clock.
+        """
+        functions: dict[PoolKey, dict[FunctionKey, PodTarget]] = {}
+        for key, target in targets.items():
+            functions.setdefault((key[0], target.share.gpu_model), {})[key] = target
+        self._wanted.clear()
+        changes = SliceChanges([], [])
+        slices = [known for known in self._dispatcher.slices if not known.is_closed]
+        for pool_key in dict.fromkeys((*functions, *self._pools)):
+            pool = self._pool(pool_key)
+            live = [s for s in slices if (s.namespace, s.gpu_model) == pool_key]
+            size = self._size(pool_key, functions.get(pool_key, {}), prices, headroom_ratio, now_ms)
+            self._count(size, live)
+            self._change(changes, pool_key, pool, size, live, now_ms)
+        return changes
+
+    def _pool(self, key: PoolKey) -> _Pool:
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = _Pool(self._pause_ms)
+        return pool
+
+    def _size(
+        self,
+        pool_key: PoolKey,
+        targets: Mapping[FunctionKey, PodTarget],
+        prices: PodPrices,
+        headroom_ratio: float,
+        now_ms: float,
+    ) -> PoolSize:
+        """Return the size of a pool; nothing where its pods hold their shares."""
+        pool = self._pools[pool_key]
+        functions = {}
+        for key, target in targets.items():
+            state = self._dispatcher.functions[key]
+            functions[key] = PoolFunction(
+                target.share, target.busy_pods, objective_ratio(state), met_ratio(state)
+            )
+        gpu = PoolGpu(
+            prices.gpu_memory_mib.get(pool_key[1], inf),
+            inf if prices.cpus_per_gpu is None else prices.cpus_per_gpu,
+        )
+        shares = tuple(function.share for function in functions.values())
+        if shares != pool.shares:  # not at each rate: pods would change between both modes
+            pool.shares = shares
+            pool.reserved_text = reserved_text(list(functions.values()), gpu)
+        for target in targets.values():
+            target.pooled = not pool.reserved_text
+        if pool.reserved_text or not functions:
+            return PoolSize(0, 0, 0, {})
+        if now_ms >= pool.refused_until_ms:
+            pool.percent_max = WHOLE_PERCENT
+        return pool_size(
+            functions,
+            gpu,
+            headroom_ratio=headroom_ratio,
+            percent_max=pool.percent_max,
+            slices_min=self._slices_min,
+        )
+
+    def _count(self, size: PoolSize, live: list[Slice]) -> None:
+        slices = sum(known.is_open for known in live)
+        for key, processes in size.processes.items():
+            self._wanted[key] = round(processes * slices)
+
+    def _change(  # noqa: PLR0913, PLR0917 - of one pool
+        self,
+        changes: SliceChanges,
+        key: PoolKey,
+        pool: _Pool,
+        size: PoolSize,
+        live: list[Slice],
+        now_ms: float,
+    ) -> None:
+        fitting = [known for known in live if known.percent >= size.percent]
+        smaller = [known for known in live if known.percent < size.percent]
+        counts = pool.counts
+        if not counts.expected:
+            counts.expected = size.slices
+        missing = counts.allowed(size.slices, len(fitting), now_ms) - len(fitting)
+        if missing > 0 and now_ms >= pool.backoff.retry_ms:
+            changes.starts.extend([SliceStart(*key, size.percent, size.cpus)] * missing)
+        by_use = sorted(fitting, key=lambda known: known.used_percent)
+        surplus = counts.surplus(size.slices, len(fitting), now_ms)
+        changes.stops.extend(by_use[:surplus])
+        if missing <= 0 and all(known.is_open for known in fitting):
+            changes.stops.extend(smaller)

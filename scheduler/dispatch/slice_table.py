@@ -1,0 +1,124 @@
+"""Slices of a dispatcher, and the pooled pods in each."""
+
+from collections.abc import Iterable
+from math import inf
+
+from scheduler.dispatch.pods import Pod
+from scheduler.dispatch.slices import Slice, SliceKey
+
+
+class SliceTable:
+    """Slices by namespace and GPU.
+
+    A slice that was removed stays in the account without percent as long as it has pods: what still
+    runs on a GPU counts in the next slice there.
+
+    Attributes:
+        changes_at_ms: when the next slice opens, or gets tokens back from a run that failed; inf:
+            nothing is due.
+    """
+
+    def __init__(self) -> None:
+        self._slices: dict[SliceKey, Slice] = {}
+        self._members: dict[SliceKey, dict[Pod, None]] = {}
+        self._kept_ms: dict[Pod, float] = {}  # until when, of a pod whose run failed
+        self.changes_at_ms = inf
+
+    def all(self) -> list[Slice]:
+        """Return the slices that the pools hold."""
+        return [known for known in self._slices.values() if known.percent > 0]
+
+    def members(self, key: SliceKey) -> Iterable[Pod]:
+        """Return the pods in a slice."""
+        return self._members.get(key, ())
+
+    def set(self, new: Slice, now_ms: float) -> Iterable[Pod]:
+        """Add or replace a slice; return its pods."""
+        known = self._slices.get(new.key)
+        if known is not None and known is not new:
+            new.succeed(known)
+        self._slices[new.key] = new
+        members = self._members.setdefault(new.key, {})
+        for pod in members:
+            pod.slice = new
+        new.is_open = new.open_from_ms <= now_ms
+        self._schedule()
+        return members
+
+    def close(self, key: SliceKey) -> Iterable[Pod]:
+        """Let no batch begin in a slice; return its pods."""
+        known = self._slices.get(key)
+        if known is None:
+            return ()
+        known.is_open, known.is_closed, known.open_from_ms = False, True, inf
+        self._schedule()
+        return self._members[key]
+
+    def remove(self, key: SliceKey) -> Iterable[Pod]:
+        """Remove a slice; return the pods that were in it."""
+        members = self.close(key)
+        if (known := self._slices.get(key)) is not None:
+            known.percent = known.cpus = 0
+            self._forget(key)
+        return members
+
+    def join(self, pod: Pod) -> None:
+        """Add a pooled pod to the slice of its GPU, which may be set later."""
+        key = pod.function[0], pod.gpu
+        known = self._slices.get(key)
+        if known is None:
+            known = self._slices[key] = Slice(*key, pod.node, 0, 0, open_from_ms=inf)
+            known.is_closed = True
+        pod.slice = known
+        self._members.setdefault(key, {})[pod] = None
+
+    def leave(self, pod: Pod) -> None:
+        """Remove a pod; the tokens of its runs are given back at their predicted ends."""
+        if pod.slice is not None:
+            key = pod.slice.key
+            self._members[key].pop(pod, None)
+            self._forget(key)
+
+    def keep(self, pod: Pod, end_ms: float) -> None:
+        """Keep a pod's tokens at least so long: nobody knows what its process does."""
+        self._kept_ms[pod] = max(self._kept_ms.get(pod, -inf), end_ms)
+        self._schedule()
+
+    def give_back(self, pod: Pod, now_ms: float) -> Iterable[Pod]:
+        """Give back the tokens of a pod without a run; return the pods that may use them."""
+        if pod.slice is None or pod.runs or self._kept_ms.get(pod, -inf) > now_ms:
+            return ()
+        known = self._slices.get(pod.slice.key)  # its own may be replaced, once the pod was removed
+        if known is None:
+            return ()
+        known.give_back(pod.name)
+        if self._kept_ms.pop(pod, None) is not None:
+            self._schedule()
+        return self.members(known.key)
+
+    def change(self, now_ms: float) -> list[Pod]:
+        """Open the slices, and give back the tokens, whose time has come; return their pods."""
+        pods: list[Pod] = []
+        if self.changes_at_ms > now_ms:
+            return pods
+        for key, known in self._slices.items():
+            if not known.is_open and known.open_from_ms <= now_ms:
+                known.is_open = True
+                pods += self._members[key]
+        for pod in [pod for pod, kept_ms in self._kept_ms.items() if kept_ms <= now_ms]:
+            del self._kept_ms[pod]
+            pods += self.give_back(pod, now_ms)
+            if pod.slice is not None:
+                self._forget(pod.slice.key)
+        self._schedule()
+        return pods
+
+    def _forget(self, key: SliceKey) -> None:
+        """Forget a slice without percent, pods and runs."""
+        known = self._slices.get(key)
+        if known is not None and known.is_idle and not (known.percent or self._members[key]):
+            del self._slices[key], self._members[key]
+
+    def _schedule(self) -> None:
+        closed = (known.open_from_ms for known in self._slices.values() if not known.is_open)
+        self.changes_at_ms = min(*closed, *self._kept_ms.values(), inf, inf)

@@ -1,0 +1,102 @@
+"""First batches of pooled pods, of which the dispatcher does not know: they take tokens, too."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from scheduler.dispatch.slices import Slice, SliceKey
+from scheduler.gateway.calls import Headers
+from scheduler.gateway.discovery.server_pods import ServerPod
+from scheduler.gateway.model_server import ModelServer
+from scheduler.gateway.serving.runtime import Runtime
+from scheduler.oip.batch import RowRange
+from scheduler.oip.tensor import Tensor
+
+_POLL_S = 0.002
+
+
+class WarmUpTokens:
+    """Tokens of slices for batches that the dispatcher does not begin.
+
+    The tokens are taken at once, more than there are if need be. So the dispatcher begins no batch
+    that would take their place, and the batch begins when the runs before it leave enough. One pod
+    of a slice at a time does so.
+
+    Args:
+        runtime: runtime with the slices.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._turns: defaultdict[SliceKey, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def client(self, pod: ServerPod, server: ModelServer, run_ms: float) -> ModelServer:
+        """Return a client of a pod whose batches, of an expected time, wait for tokens."""
+        if not pod.pooled:
+            return server
+        return _TokenClient(server, lambda: self._held(pod, run_ms))
+
+    @asynccontextmanager
+    async def _held(self, pod: ServerPod, run_ms: float) -> AsyncIterator[None]:
+        key = pod.function[0], pod.gpu
+        async with self._turns[key]:
+            await _until(lambda: self._open_slice(key) is not None)
+            self._take(key, pod, run_ms)
+            try:
+                await _until(lambda: self._fits(key))
+                yield
+            except BaseException:
+                # The batch may go on without its connection.
+                loop = asyncio.get_running_loop()
+                loop.call_later(run_ms / 1000, self._give_back, key, pod.name)
+                raise
+            self._give_back(key, pod.name)
+
+    def _open_slice(self, key: SliceKey) -> Slice | None:
+        known = self._runtime.slice_of(key)
+        return known if known is not None and known.is_open else None
+
+    def _take(self, key: SliceKey, pod: ServerPod, run_ms: float) -> None:
+        if (known := self._open_slice(key)) is not None:
+            known.take(pod.name, pod.gpu_percent, pod.cpu, self._runtime.now_ms() + run_ms)
+            self._runtime.set_slice(known)
+
+    def _fits(self, key: SliceKey) -> bool:
+        if (known := self._open_slice(key)) is None:
+            return False
+        return known.used_percent <= known.percent and known.used_cpus <= known.cpus
+
+    def _give_back(self, key: SliceKey, name: str) -> None:
+        if (known := self._runtime.slice_of(key)) is not None:
+            known.give_back(name)
+            self._runtime.set_slice(known)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - the dispatcher reports no ends of runs
+        await asyncio.sleep(_POLL_S)
+
+
+class _TokenClient:
+    def __init__(
+        self, server: ModelServer, held: Callable[[], AbstractAsyncContextManager[None]]
+    ) -> None:
+        self._server = server
+        self._held = held
+        self.binary = server.binary
+        self.ready = server.ready
+        self.metadata = server.metadata
+        self.close_idle = server.close_idle
+        self.close = server.close
+
+    async def infer(
+        self,
+        model: str,
+        ranges: Sequence[RowRange],
+        *,
+        timeout_ms: float | None,
+        headers: Headers = (),
+    ) -> tuple[Tensor, ...]:
+        async with self._held():
+            return await self._server.infer(model, ranges, timeout_ms=timeout_ms, headers=headers)

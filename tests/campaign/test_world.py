@@ -1,0 +1,80 @@
+"""Parts of the simulated cluster that a verdict rests on."""
+
+import asyncio
+import json
+from collections import deque
+
+import pytest
+
+from scheduler.cluster.errors import ApiTimeoutError
+from tests.campaign.audit import GpuShares, Share
+from tests.campaign.watch_feed import BOOKMARK_S, WatchFeed
+from tests.virtual_loop import run_virtually
+
+
+class Events:
+    """Events of a watch, and the version after the last of them."""
+
+    def __init__(self) -> None:
+        self.waiting = deque()
+        self.version = 1
+        self._added = asyncio.Event()
+
+    def add(self):
+        self.version += 1
+        self.waiting.append(self._object("ADDED"))
+        self._added.set()
+
+    def bookmark(self):
+        return self._object("BOOKMARK")
+
+    def _object(self, kind):
+        return {"type": kind, "object": {"metadata": {"resourceVersion": str(self.version)}}}
+
+    async def next_event(self):
+        await self._added.wait()
+        return self.waiting.popleft()
+
+    def events_so_far(self):
+        return []
+
+
+def test_the_same_gpu_under_two_names_is_counted_once():
+    """Pods of two node names on one GPU exceed it together, and nothing more fits there."""
+    shares = GpuShares(80_000)
+    shares.set("a", Share("a", "a", "n1", "GPU-1", 60, 1_000))
+    shares.set("b", Share("b", "b", "n2", "GPU-1", 30, 1_000))
+    assert not shares.violations
+    assert not shares.fits("n1", "GPU-1", 10, 1_000)
+    shares.set("c", Share("c", "c", "n2", "GPU-1", 30, 1_000))
+    assert len(shares.violations) == 1
+
+
+def test_no_bookmark_is_ahead_of_events_that_are_still_to_come():
+    """A late watch that falls silent has not passed on a version after events that it withholds."""
+
+    async def passed_on():
+        events = Events()
+        feed = WatchFeed(
+            events,
+            events.bookmark,
+            plural="pods",
+            duration_s=10 * BOOKMARK_S,
+            silence_s=10.0,
+            latency_s=0.001,
+        )
+        loop = asyncio.get_running_loop()
+        loop.call_later(BOOKMARK_S - 1, feed.slow_down, 60.0)
+        loop.call_later(BOOKMARK_S + 10, events.add)
+        loop.call_later(BOOKMARK_S + 20, feed.fall_silent)
+        versions = set()
+
+        async def read():
+            async for line in feed.lines():
+                versions.add(json.loads(line)["object"]["metadata"]["resourceVersion"])
+
+        with pytest.raises(ApiTimeoutError):
+            await read()
+        return versions
+
+    assert "2" not in run_virtually(passed_on())

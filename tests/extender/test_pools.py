@@ -1,0 +1,264 @@
+"""Pools: slices that holders have, and members that run in them and hold no percent."""
+
+import json
+
+import pytest
+
+from scheduler.extender.replay import replay
+from tests.extender.factories import GROUP, pod
+
+SHARE = f"{GROUP}/gpu-percent"
+DELETED = {"deletionTimestamp": "2027-01-15T08:00:00Z"}
+
+
+def holder(percent=50, cpu="4", **changed):
+    """Create the holder of a slice."""
+    return pod(labels={f"{GROUP}/pool": "holder"}, requests={"cpu": cpu, SHARE: percent}, **changed)
+
+
+def member(function="tenth", percent=10, **changed):
+    """Create a member, as the webhook mutates one."""
+    return pod(
+        function,
+        labels={f"{GROUP}/pool": "member"},
+        requests={"cpu": "10m", SHARE: "0"},
+        annotations={"configuration": json.dumps({"batch": 1, "cpu": 1, "gpuPercent": percent})},
+        **changed,
+    )
+
+
+def seen(extender, bound, **metadata):
+    """Have the watch show the bound pod, changed."""
+    raw = extender.stored_pod(bound)
+    raw = raw | {"metadata": raw["metadata"] | metadata}
+    extender.on_loop(extender.service.state.pods.upsert, raw)
+
+
+def place(extender, pending, node):
+    """Place the pod, and have the watch show it."""
+    grant = extender.place(pending, node)
+    seen(extender, pending)
+    return grant
+
+
+def refusal(extender, pending, node="n1"):
+    answer = extender.filter(pending, node)
+    assert answer["NodeNames"] == []
+    return (answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"])[node]
+
+
+def test_a_holder_has_percent_and_vcpus_and_nothing_else(extender):
+    """No memory and no MPS client; its grant says that it holds a slice."""
+    grant = place(extender, holder(60), "n1")
+    assert grant["pool"] == "holder"
+    assert (grant["gpu_percent"], grant["memory_mib"], grant["plan"]["cpu"]) == (60, 0, 4)
+    [first, second] = extender.gpus("n1")
+    assert (first["free_percent"], second["free_percent"]) == (40, 100)
+    assert first["free_memory_mib"] == second["free_memory_mib"]
+    arrays = extender.service.state.ledger.fleet.arrays
+    assert set(arrays.gpu_free_clients[:4].tolist()) == {48}
+
+
+def test_a_member_has_memory_and_a_client_and_no_percent(extender):
+    """Its annotations say its own percent, which its process gets from MPS."""
+    place(extender, holder(50), "n1")
+    grant = place(extender, member("half", 50), "n1")
+    assert (grant["pool"], grant["gpu_percent"], grant["memory_mib"]) == ("member", 50, 4000)
+    [gpu, _] = extender.gpus("n1")
+    assert (gpu["free_percent"], gpu["free_memory_mib"]) == (50, 81_920 - 1_024 - 4_000)
+    fleet = extender.service.state.ledger.fleet
+    assert fleet.arrays.gpu_free_clients[fleet.gpu_row("n1", "GPU-n1-0")] == 47
+    assert fleet.arrays.node_free_cpu_milli[fleet.node_row["n1"]] == 16_000 - 4_000 - 10
+
+
+def test_members_above_a_hundred_percent_are_in_one_slice(extender):
+    """Twelve processes of half a GPU share one half."""
+    place(extender, holder(50), "n1")
+    for _ in range(12):
+        place(extender, member("half", 50), "n1")
+    assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
+    assert place(extender, pod("half"), "n1")["gpu_percent"] == 50
+
+
+def test_members_are_spread_by_their_function(extender):
+    """The GPU with the fewest members of the function comes first, then the most free memory."""
+    slices = {}
+    for node in ("n1", "n1", "n2"):
+        place(extender, pending := holder(50), node)
+        slices[extender.explain(pending)["granted"]["gpu"]] = node
+    assert len(slices) == 3
+    place(extender, member("half", 50), "n2")
+    answer = {s["Host"]: s["Score"] for s in extender.prioritize(member("half", 50), "n1", "n2")}
+    assert answer == {"n1": 10, "n2": 9}
+    first = place(extender, member("half", 50), "n1")["gpu"]
+    second = place(extender, member("half", 50), "n1")["gpu"]
+    assert {first, second} == {"GPU-n1-0", "GPU-n1-1"}
+    scores = extender.prioritize(member("tenth", 10), "n1", "n2")
+    assert [score["Score"] for score in scores] == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("slice_percent", "cpu", "reason"),
+    [
+        (40, "4", "GPU 0: the slice has 40 percent and 4 vCPU, 50 percent and 1 vCPU asked"),
+        (None, "4", "no slice of the namespace's pool on this node"),
+    ],
+)
+def test_a_member_that_no_slice_holds_is_refused_in_numbers(extender, slice_percent, cpu, reason):
+    """The percent of a batch is at most that of the slice."""
+    if slice_percent:
+        place(extender, holder(slice_percent, cpu), "n1")
+    assert refusal(extender, member("half", 50)) == reason
+    assert reason in extender.bind(member_of(extender, "half", 50), "n1")
+
+
+def member_of(extender, function, percent):
+    """Create a member in the cluster, for a bind call without a filter call."""
+    pending = member(function, percent)
+    extender.create(pending)
+    return pending
+
+
+def test_a_slice_of_another_namespace_is_none(extender):
+    """One pool of each namespace: it has one dispatcher."""
+    foreign = holder(50)
+    foreign["metadata"]["namespace"] = "other"
+    place(extender, foreign, "n1")
+    assert "no slice" in refusal(extender, member())
+
+
+def test_a_holder_whose_binding_is_under_way_takes_no_member(extender):
+    """The Binding may be refused; so the cluster has to show the holder bound."""
+    extender.place(pending := holder(50), "n1")
+    ledger = extender.service.state.ledger
+    if not ledger.reservation(pending["metadata"]["uid"]).confirmed:
+        assert "not seen bound yet" in refusal(extender, member())
+    seen(extender, pending)
+    assert extender.filter(member(), "n1")["NodeNames"] == ["n1"]
+
+
+def test_a_terminating_holder_takes_no_member_and_keeps_its_share(extender):
+    """Also when its container has ended: batches may run in its slice for its grace period."""
+    place(extender, ending := holder(50), "n1")
+    seen(extender, ending, **DELETED)
+    assert "the slice ends" in refusal(extender, member())
+    assert "the slice ends" in extender.bind(member_of(extender, "tenth", 10), "n1")
+    assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
+    extender.finish(ending)
+    assert "the slice ends" in refusal(extender, member())
+    assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
+
+
+def test_a_vanished_holder_takes_no_member_and_keeps_its_share_for_its_grace(extender):
+    """Nobody has shown its end: batches may run in its slice (ADR 43)."""
+    place(extender, gone := holder(50), "n1")
+    extender.on_loop(extender.service.state.pods.vanish, gone["metadata"]["uid"])
+    assert "the slice ends" in refusal(extender, member())
+    assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
+
+
+def test_a_pool_has_one_slice_of_a_gpu(extender):
+    """A second holder goes to another GPU, and is refused where there is none."""
+    grants = [place(extender, holder(30), "n1") for _ in range(2)]
+    assert {grant["gpu"] for grant in grants} == {"GPU-n1-0", "GPU-n1-1"}
+    assert "the pool has a slice of GPU" in refusal(extender, holder(30))
+
+
+def test_a_holder_of_a_gpu_model_has_no_other(extender):
+    """The annotation names the model."""
+    named = holder(30)
+    named["metadata"]["annotations"][f"{GROUP}/gpu-model"] = "Tesla T4"
+    assert "its GPUs are NVIDIA A100-SXM4-80GB; the plan fits on Tesla T4" in refusal(
+        extender, named
+    )
+
+
+def test_the_grant_decides_and_not_the_label(extender):
+    """Labels may change after the Binding: a reserved pod stays one, whatever they say."""
+    place(extender, reserved := pod("half"), "n1")
+    labels = extender.stored_pod(reserved)["metadata"]["labels"]
+    seen(extender, reserved, labels=labels | {f"{GROUP}/pool": "member"})
+    assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
+    place(extender, held := holder(30), "n1")
+    seen(extender, held, labels={})
+    assert extender.filter(member(), "n1")["NodeNames"] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "requests", "annotations", "problem"),
+    [
+        ({"pool": "owner"}, {}, {}, "pool: 'owner' must be holder or member"),
+        ({"pool": "holder", "function": "half"}, {"cpu": 2, SHARE: 50}, {}, "runs no function"),
+        ({"pool": "holder"}, {"cpu": 2}, {}, "from 1 to 100; set esg-scheduler.io/gpu-percent (0)"),
+        ({"pool": "holder"}, {SHARE: 50}, {}, "1 or more; set cpu (0)"),
+        ({"pool": "member"}, {SHARE: 0}, {}, "set the label esg-scheduler.io/function"),
+        ({"pool": "member", "function": "half"}, {SHARE: 0}, {}, "set the annotation"),
+        (
+            {"pool": "member", "function": "half"},
+            {SHARE: 50},
+            {"configuration": '{"batch": 1, "cpu": 1, "gpuPercent": 50}'},
+            "remove its request esg-scheduler.io/gpu-percent (50)",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_pod_of_a_pool_is_refused_with_its_remedy(
+    extender, labels, requests, annotations, problem
+):
+    """The message says what is wrong, where, and what to do."""
+    wrong = pod(
+        labels={f"{GROUP}/{name}": value for name, value in labels.items()},
+        requests=requests,
+        annotations=annotations,
+    )
+    assert problem in extender.filter(wrong, "n1")["Error"]
+
+
+def preempt(extender, pending, *victims):
+    """Call preempt for node n1 with these victims; return the UIDs of the answer."""
+    meta = {"Pods": [{"UID": v["metadata"]["uid"]} for v in victims], "NumPDBViolations": 0}
+    answer = extender.post("preempt", {"Pod": pending, "NodeNameToMetaVictims": {"n1": meta}})[
+        "NodeNameToMetaVictims"
+    ]
+    return [victim["UID"] for victim in answer.get("n1", {}).get("Pods", [])]
+
+
+def test_preemption_for_percent_evicts_a_holder_and_spares_its_members(extender):
+    """A member frees no percent, even if it is the least important."""
+    for _ in range(2):
+        place(extender, pod("whole", priority=0), "n2")
+    place(extender, pod("whole", priority=100), "n1")
+    place(extender, held := holder(100, priority=1), "n1")
+    place(extender, member("half", 50, priority=0), "n1")
+    victims = preempt(extender, pod("whole", priority=10), held)
+    assert victims == [held["metadata"]["uid"]]
+    assert preempt(extender, pod("whole", priority=10)) == [held["metadata"]["uid"]]
+
+
+def test_a_member_does_not_evict_its_own_holder(extender):
+    """Its slice would go with it."""
+    place(extender, held := holder(100, priority=0), "n1")
+    assert preempt(extender, member(priority=10), held) == []
+
+
+def test_a_snapshot_replays_the_decision_for_a_member(extender):
+    """Slices are part of it, and which of them end."""
+    place(extender, holder(40), "n1")
+    place(extender, ending := holder(50), "n1")
+    seen(extender, ending, **DELETED)
+    extender.create(pending := member("half", 50))
+    [explanation] = replay(extender.get("/v1/snapshot"))
+    assert explanation["infeasible_nodes"] == extender.explain(pending)["infeasible_nodes"]
+    assert explanation["infeasible_nodes"]["n1"] == (
+        "GPU 0: the slice has 40 percent and 4 vCPU, 50 percent and 1 vCPU asked; "
+        "GPU 1: the slice ends, or its holder is not seen bound yet"
+    )
+
+
+def test_slices_are_in_the_metrics(extender):
+    """Percent of each slice, and its members."""
+    place(extender, holder(50), "n1")
+    place(extender, member(), "n1")
+    text = extender.client.get("/metrics").text
+    labels = '{namespace="default",node="n1",gpu="GPU-n1-0"}'
+    assert f"esg_gpu_slice_ratio{labels} 0.5\n" in text
+    assert f"esg_gpu_slice_members{labels} 1\n" in text

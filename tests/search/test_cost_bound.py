@@ -1,0 +1,128 @@
+"""The lower bound of the cost: brute force, HiGHS, and the sample documents."""
+
+from itertools import product
+from math import inf, lcm
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numba import config
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
+from scheduler.model.plan import Prices
+from scheduler.search.cost_bound import mean_bound_dollars, request_bounds_dollars
+from scheduler.search.planner import PlanRequest
+from tests.examples import examples
+from tests.search.factories import (
+    BATCHES,
+    FORKS,
+    N_OF_MODULES,
+    N_SHAPE,
+    catalogue,
+    catalogues,
+    fork_join,
+    noisy_catalogue,
+)
+from tests.search.solvers import Highs, Problem
+from workbench.profiles.builders import chain
+from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from workbench.simulation.scenario import Scenario
+from workbench.simulation.scenario_catalogue import shaped
+from workbench.simulation.workloads.paper import SLO_FACTORS
+
+KEY = ("default", "w")
+WHOLE = Prices(vcpu_hour_dollars=3.6e7, gpu_hour_dollars=3.6e8)  # of whole numbers of dollars
+UNITS_PER_DOLLAR = lcm(*BATCHES)
+ROUNDING = 1e-11
+SHAPES = st.one_of(
+    st.builds(chain, st.integers(1, 6)),
+    st.builds(fork_join, st.integers(3, 7)),
+    st.sampled_from((FORKS, N_SHAPE, N_OF_MODULES)),
+)
+
+
+def least_dollars(documents: Catalogue) -> float:
+    """Try every configuration of every stage of workflow "w"; its longest path must fit."""
+    spec = documents.workflow(*KEY).spec
+    rows = [
+        [(gpu.model, c) for gpu in profile.spec.gpus for c in gpu.configurations]
+        for profile in (documents.profile(stage.function) for stage in spec.stages)
+    ]
+    least = inf
+    for choice in product(*rows):
+        ends_ms: dict[str, float] = {}
+        for stage, (_, c) in zip(spec.stages, choice, strict=True):  # listed in their order
+            ends_ms[stage.name] = c.latency_ms + max(map(ends_ms.get, stage.after), default=0.0)
+        if max(ends_ms.values()) <= spec.slo.latency_ms * (1 + ROUNDING):
+            dollars = sum(
+                Prices().request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, c.batch, model)
+                for model, c in choice
+            )
+            least = min(least, dollars)
+    return least
+
+
+@examples(2 if config.DISABLE_JIT else 60)
+@given(catalogues(models=("gpu", "other"), configurations_max=3))
+def test_is_the_cheapest_of_all_completions(documents: Catalogue) -> None:
+    """Brute force over workflows with several entries, forks, joins; inf where none fits."""
+    (bound,) = request_bounds_dollars(documents, Prices()).values()
+    assert bound == pytest.approx(least_dollars(documents), rel=ROUNDING)
+
+
+@examples(2 if config.DISABLE_JIT else 20)
+@given(shape=SHAPES, seed=st.integers(0, 2**32), tightness=st.floats(1.0, 3.0))
+def test_is_the_optimum_of_the_mixed_integer_program(shape, seed, tightness) -> None:
+    """HiGHS proves the same minimum on workflows too large for brute force."""
+    documents = noisy_catalogue(shape, 12, seed, digits=0)
+    workflow = documents.workflow(*KEY)
+    fastest_ms = sum(
+        min(c.latency_ms for c in documents.profile(stage.function).spec.gpus[0].configurations)
+        for stage in workflow.spec.stages
+    )
+    limit_ms = round(tightness * fastest_ms)
+    slo = workflow.spec.slo.model_copy(update={"latency_ms": float(limit_ms)})
+    spec = workflow.spec.model_copy(update={"slo": slo})
+    documents = Catalogue.of(
+        [workflow.model_copy(update={"spec": spec}), *documents.profiles.values()]
+    )
+    request = PlanRequest(namespace=KEY[0], workflow=KEY[1], stage=workflow.spec.stages[0].name)
+    problem = Problem.of(
+        documents, request, limit_ms, WHOLE, units_per_ms=1, units_per_dollar=UNITS_PER_DOLLAR
+    )
+    solved = Highs(problem).minimum()
+    assert solved is not None
+    bound = request_bounds_dollars(documents, WHOLE)[KEY]
+    assert bound * UNITS_PER_DOLLAR == pytest.approx(solved[0], rel=ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("setting", "dollars_per_thousand"),
+    [("strict", 0.2510), ("moderate", 0.2275), ("relaxed", 0.2095)],
+)
+def test_of_the_sample_documents(setting: str, dollars_per_thousand: float) -> None:
+    """Four workflows of equal rates under the three SLOs of the ESG paper."""
+    documents = Catalogue.of(
+        [*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)]
+    )
+    scenario = Scenario(slo_factor=SLO_FACTORS[setting])
+    scaled = shaped(documents, scenario, tuple(documents.workflows))
+    bounds = request_bounds_dollars(scaled, scenario.rules.prices, scenario.fleet)
+    assert round(1000 * mean_bound_dollars(bounds), 4) == dollars_per_thousand
+
+
+def test_workflows_count_by_their_requests() -> None:
+    """One without requests does not count, even where it cannot be in time."""
+    bounds = {("a", "a"): 1.0, ("a", "b"): 4.0, ("a", "c"): inf}
+    assert mean_bound_dollars(bounds, {("a", "a"): 2.0, ("a", "b"): 1.0}) == 2.0
+    assert mean_bound_dollars(bounds) == inf
+
+
+def test_a_fleet_that_holds_less_costs_more() -> None:
+    """Configurations that no node can hold do not count."""
+    documents = catalogue([[]], [[(1, 1, 100, 10.0), (8, 8, 50, 10.0)]])
+    small = FleetCapacity.of([("gpu", NodeSize(4_000, 81_920))], 100)
+    assert request_bounds_dollars(documents, Prices(), small)[KEY] > (
+        2 * request_bounds_dollars(documents, Prices())[KEY]
+    )

@@ -1,0 +1,115 @@
+"""Policy `warm` with a pool: what it sets aside, what runs in it, and what an arbiter is worth."""
+
+import pytest
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.plan import Prices
+from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
+from workbench.profiles.generated import (
+    FUNCTIONS,
+    WORKFLOWS,
+    generated_profile,
+    generated_workflow,
+)
+from workbench.simulation.live.slices import CrowdedGpus
+from workbench.simulation.scenario import Failure, Scenario
+from workbench.simulation.workloads.paper import Paper
+
+ROWS = [(1, 4, 40, 100), (1, 4, 50, 80)]
+SAMPLES = Catalogue.of([*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)])
+WHOLE_MS = Prices().request_cost_dollars(1.0, 16, 100, 1)  # of a node, dollars
+
+
+def served(requests=800, mean_ms=25.0, slo_ms=300.0, **changes):
+    """Run one function with a rate that keeps some three pods busy."""
+    catalogue = one_function(ROWS, slo_ms=slo_ms, cold_start_ms=500.0)
+    settings = {"nodes": 4, "gpus_per_node": 1, "cpus": 16, "memory_mib": 40_000, "pool": True}
+    scenario = quiet(**(settings | changes))
+    recording = run(scenario, catalogue, Poisson(mean_ms, 1), "warm", requests=requests)
+    return recording.result, recording.spans
+
+
+def strict_light(**changes):
+    """Run the samples under the paper's setting on five nodes, of which 3.2 are their bound."""
+    scenario = Scenario(slo_factor=0.8, nodes=5, pool=True, **changes)
+    arrivals = Paper(load="light").arrivals(tuple(SAMPLES.workflows), seed=0)
+    recording = run(scenario, SAMPLES, arrivals, "warm", requests=1_200)
+    return recording.result, recording.spans
+
+
+def most_running(spans):
+    """Largest sum of the shares that run on a GPU at a time."""
+    largest = 0
+    for gpu in {span.gpu for span in spans}:
+        changes = [
+            (time_ms, sign * span.gpu_percent)
+            for span in spans
+            if span.gpu == gpu
+            for time_ms, sign in ((span.begin_ms, 1), (span.end_ms, -1))
+        ]
+        total = 0
+        for _, change in sorted(changes):
+            total += change
+            largest = max(largest, total)
+    return largest
+
+
+@pytest.mark.slow
+def test_an_arbiter_keeps_requests_in_time_and_gpus_within_their_slices():
+    """Although processes have more shares than there is; without it they all slow down."""
+    result, spans = strict_light()
+    assert result.hit_ratio >= 0.98
+    assert most_running(spans) <= 100
+    shares = {span.container: span.gpu_percent for span in spans}
+    assert sum(shares.values()) > 5 * 150
+    crowded, spans = strict_light(arbiter=False)
+    assert most_running(spans) > 100
+    assert crowded.hit_ratio < result.hit_ratio - 0.2
+
+
+def test_what_is_set_aside_is_paid_whatever_runs():
+    """Whole GPUs by the second, with the vCPUs beside them."""
+    result, _ = served(pool_gpus=3, warmup_ms=0.0)
+    end_ms = result.simulated_ms
+    assert result.paid_dollars == pytest.approx(3 * WHOLE_MS * end_ms, rel=0.05)
+    assert result.ran_dollars < 0.7 * result.paid_dollars
+
+
+def test_slices_end_when_requests_do():
+    """After a burst the pool shrinks; its last slice stays for the keep-alive."""
+    catalogue = one_function(ROWS, slo_ms=400.0, cold_start_ms=500.0)
+    times_ms = [*range(0, 20_000, 12), *range(20_000, 200_000, 500)]
+    scenario = quiet(nodes=6, cpus=16, memory_mib=40_000, pool=True)
+    result = run(scenario, catalogue, Listed(times_ms), "warm").result
+    fill = result.gpu_utilisation
+    assert max(fill) > 2 * fill[-1] > 0.0
+
+
+def test_a_failed_gpu_takes_its_slice_and_its_pods():
+    """Others start, and each request ends once."""
+    failure = Failure(at_ms=5_000.0, node=0)
+    result, spans = served(failures=(failure,))
+    lost = [s for s in spans if s.gpu.startswith("GPU-0000") and s.begin_ms > 5_000.0]
+    assert lost == []
+    assert result.hits + result.misses + result.dropped == result.requests
+
+
+class _Share:
+    gpu_percent = 60
+
+
+class _Pod:
+    share = _Share()
+
+
+class _Run:
+    pod = _Pod()
+
+
+def test_runs_slow_down_in_proportion_to_their_shares():
+    """Two runs of 60 % take 1.2 times as long while both run, and their usual time alone."""
+    gpus, first, second = CrowdedGpus(1), _Run(), _Run()
+    assert gpus.begin(0, first, 100.0, 0.0) == [(100.0, first)]
+    assert gpus.begin(0, second, 50.0, 40.0) == [(112.0, first), (100.0, second)]
+    assert gpus.end(0, first, 100.0) is None
+    assert gpus.end(0, second, 100.0) == [(110.0, first)]
