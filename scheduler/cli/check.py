@@ -58,8 +58,8 @@ def check_documents(
     errors = [problem for problem in problems if strict or not problem.warning]
     kinds = Counter[str](document.kind for _, document in documents.documents)
     if as_json:
-        found = {"documents": kinds, "problems": [asdict(problem) for problem in problems]}
-        typer.echo(json.dumps(found, indent=2))
+        report = {"documents": kinds, "problems": [asdict(problem) for problem in problems]}
+        typer.echo(json.dumps(report, indent=2))
     else:
         _print(problems, kinds)
     if errors:

@@ -149,6 +149,7 @@ def test_check_is_strict_on_request(tmp_path):
         "source": str(file),
         "document": "FunctionProfile f",
         "field": "spec.gpus[0].configurations",
+        "reason": "Invalid",
         "warning": True,
     }
 
