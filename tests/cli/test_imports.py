@@ -104,6 +104,15 @@ def test_the_runtime_works_without_the_desk():
         assert message in ran.stderr
 
 
+@pytest.mark.parametrize("study", ["jobs", "paper", "colocate"])
+def test_a_study_without_its_libraries_names_the_extra(study, monkeypatch):
+    """The wheel has the studies' code, and their libraries only with the extra."""
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    result = CliRunner().invoke(app, [study])
+    assert result.exit_code == 1
+    assert "run pip install 'esg-scheduler[studies]'" in result.stderr
+
+
 def test_a_misspelt_command_suggests_the_nearest_name():
     """A typing error is answered with a suggestion."""
     result = CliRunner().invoke(app, ["plaan"])
