@@ -23,8 +23,9 @@ from tests.testbed import scheduler_config
 from tests.testbed.api import apply_all, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
 from tests.testbed.pods import function_pod
+from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.process import free_port
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -24,9 +24,10 @@ from tests.testbed import scheduler_config
 from tests.testbed.api import apply_all, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender, wait_extender
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
 from tests.testbed.pods import function_pod
 from tests.testbed.processes import Process
+from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.process import free_port
 
 QPS = 5000

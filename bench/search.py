@@ -1,4 +1,4 @@
-"""Benchmark of the search: kernels, Python front, the paper's A* and CP-SAT.
+"""Benchmark of the search: kernels, Python front, other compiled searches and CP-SAT.
 
     python -m bench.search [--plot FILE]
 
@@ -33,6 +33,8 @@ LARGE_ROUNDS = 15
 SEEDS = range(1, 9)
 COST_RELATIVE = 1e-6  # CP-SAT uses whole numbers
 
+NONE_DOMINATED = ", none dominated"
+
 START = """\
 import time
 began = time.perf_counter()
@@ -51,10 +53,10 @@ def print_median_us(name: str, timings: list[Timing]) -> float:
 
 
 def print_ratio(name: str, solver: list[Timing], kernel: list[Timing]) -> float:
-    """Print the time of a solver over that of the kernel, per request; return the median."""
-    ratios = [s.median_us / t.median_us for s, t in zip(solver, kernel, strict=True)]
+    """Print the minimum time of a solver over the kernel's, per request; return the median."""
+    ratios = [s.minimum_us / t.minimum_us for s, t in zip(solver, kernel, strict=True)]
     print(
-        f"  {name}: {', '.join(f'{ratio:,.0f}' for ratio in ratios)} times the kernel's", flush=True
+        f"  {name}: {', '.join(f'{ratio:,.1f}' for ratio in ratios)} times the kernel", flush=True
     )
     return statistics.median(ratios)
 
@@ -73,45 +75,53 @@ def check(case: SearchCase, limit_ms: float, expected: list[float]) -> None:
         raise RuntimeError(f"costs differ: {costs}, the solver has {expected}")
 
 
-def against_the_papers_astar() -> dict[str, float]:
-    """Measure 3 stages x 256 configurations: kernel, front, and the paper's A*."""
-    case = SearchCase(chain(3), 256)
-    print("3 stages x 256 configurations, K 5")
-    searches = [case.by_the_papers_astar(limit_ms) for limit_ms in case.limits_ms]
-    for search, limit_ms in zip(searches, case.limits_ms, strict=True):
-        search()
-        check(case, limit_ms, search.costs())
+def against_peers(*, undominated: bool) -> dict[str, float]:
+    """Measure 3 stages x 256 configurations: kernel, front, and other compiled exact searches."""
+    case = SearchCase(chain(3), 256, undominated=undominated)
+    print(f"3 stages x 256 configurations{NONE_DOMINATED if undominated else ''}, K 5")
     kernel = time_requests(case, case.by_kernel, ROUNDS)
-    astar = [Timing.of(search, SLOW_ROUNDS) for search in searches]
-    return {
+    front = time_requests(case, case.through_the_front, ROUNDS)
+    figures = {
         "query_us": print_median_us("kernel", kernel),
-        "front_us": print_median_us(
-            "through the Python front", time_requests(case, case.through_the_front, ROUNDS)
-        ),
-        "astar_us": print_median_us("A* with the paper's bounds, compiled", astar),
-        "vs_astar": print_ratio("that A*", astar, kernel),
+        "front_us": print_median_us("through the Python front", front),
+        "prepare_ms": case.prepared_ms,
+        "join_us": case.join_us(),
     }
+    print(f"  {'documents to frontiers, once':40} median {1e3 * case.prepared_ms:12,.1f} us")
+    print(f"  {'of it the join of the later stages':40} minimum {figures['join_us']:11,.1f} us")
+    for name, text, search, rounds in (
+        ("vs_merge", "merge of the later stages in each call", case.by_merge, ROUNDS),
+        ("vs_astar_dominance", "A* with dominance", case.by_astar_with_dominance, SLOW_ROUNDS),
+        ("vs_papers_astar", "A* with the paper's bounds", case.by_the_papers_astar, SLOW_ROUNDS),
+    ):
+        searches = [search(limit_ms) for limit_ms in case.limits_ms]
+        timings = [Timing.of(search, rounds) for search in searches]
+        for search_once, limit_ms in zip(searches, case.limits_ms, strict=True):
+            check(case, limit_ms, search_once.costs())
+        print_median_us(text, timings)
+        figures[name] = print_ratio(text, timings, kernel)
+    return figures if not undominated else {f"undominated_{k}": v for k, v in figures.items()}
 
 
-def against_cp_sat() -> dict[str, float]:
+def against_cp_sat(*, undominated: bool) -> dict[str, float]:
     """Measure 5 stages x 256 configurations: kernel, front, and CP-SAT for the minimum cost."""
-    case = SearchCase(chain(5), 256)
-    print("\n5 stages x 256 configurations, K 5")
+    case = SearchCase(chain(5), 256, undominated=undominated)
+    print(f"\n5 stages x 256 configurations{NONE_DOMINATED if undominated else ''}, K 5")
     solvers = [case.by_cp_sat(limit_ms) for limit_ms in case.limits_ms]
     for solver, limit_ms in zip(solvers, case.limits_ms, strict=True):
         check(case, limit_ms, [solver.dollars()])
     kernel = time_requests(case, case.by_kernel, ROUNDS)
     cp_sat = [Timing.of(solver.dollars, SLOW_ROUNDS) for solver in solvers]
     print(f"  {'documents to frontiers':40} median {case.prepared_ms:12,.1f} ms")
-    return {
+    front = time_requests(case, case.through_the_front, ROUNDS)
+    figures = {
         "prepare_5_ms": case.prepared_ms,
         "query_5_us": print_median_us("kernel", kernel),
-        "front_5_us": print_median_us(
-            "through the Python front", time_requests(case, case.through_the_front, ROUNDS)
-        ),
+        "front_5_us": print_median_us("through the Python front", front),
         "cp_sat_us": print_median_us("CP-SAT, one worker, the model built", cp_sat),
         "vs_cpsat": print_ratio("CP-SAT", cp_sat, kernel),
     }
+    return figures if not undominated else {f"undominated_{k}": v for k, v in figures.items()}
 
 
 def large() -> dict[str, float]:
@@ -188,7 +198,11 @@ def main() -> int:
     path = parser.parse_args().plot
     prepare()
     gc.disable()  # the measured code creates no reference cycles
-    figures = {**against_the_papers_astar(), **against_cp_sat(), **large(), **many()}
+    figures: dict[str, float] = {}
+    for undominated in (False, True):
+        figures |= against_peers(undominated=undominated)
+        figures |= against_cp_sat(undominated=undominated)
+    figures |= {**large(), **many()}
     measured = growth.sweeps()
     for sweep in measured:
         sweep.print()
@@ -199,7 +213,9 @@ def main() -> int:
     figures["growth_exponent"] = by_configurations.exponent()
     status = check_ranges("search", figures)
     print(
-        f"query_us: {figures['query_us']:.1f}  vs_astar: {figures['vs_astar']:.0f}  "
+        f"query_us: {figures['query_us']:.1f}  front_us: {figures['front_us']:.1f}  "
+        f"vs_merge: {figures['vs_merge']:.1f}  "
+        f"vs_astar_dominance: {figures['vs_astar_dominance']:.0f}  "
         f"vs_cpsat: {figures['vs_cpsat']:,.0f}"
     )
     return status

@@ -1,4 +1,4 @@
-"""One plan request, answered in four ways.
+"""One plan request, answered in six ways.
 
 The current stage is the first one of a workflow with generated profiles, which are noisy and hence
 not monotone. All data that depends on documents alone is prepared before the measurement, for every
@@ -10,15 +10,18 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
+from bench.search_peers import astar_with_dominance, merge_per_call
+from bench.timing import Timing
 from scheduler.model.plan import Plan
-from scheduler.search.chains.astar import ChainQuery, SearchResult, States
+from scheduler.search.chains.astar import ChainQuery, SearchResult, StageChain, States
 from scheduler.search.chains.astar_kernels import search
 from scheduler.search.chains.astar_run import chain_of
-from scheduler.search.frontiers.frontier import Frontier
+from scheduler.search.frontiers.arrays import Floats
+from scheduler.search.frontiers.frontier import Frontier, in_series
 from scheduler.search.frontiers.frontier_arrays import RANKED_ROW, StageQuery
 from scheduler.search.frontiers.frontier_kernels import rank_by_frontier
 from scheduler.search.planner import Planner, PlanRequest
@@ -109,9 +112,53 @@ class SearchCase:
             self.request.k,
         )
 
+    def by_merge(self, limit_ms: float) -> "ChainPeer":
+        """Return a merge of the later stages' options in each call; for chains of three."""
+        return self._by_peer(merge_per_call, limit_ms)
+
+    def by_astar_with_dominance(self, limit_ms: float) -> "ChainPeer":
+        """Return A* that skips dominated states; for chains."""
+        return self._by_peer(astar_with_dominance, limit_ms)
+
+    def _by_peer(self, search: "PeerSearch", limit_ms: float) -> "ChainPeer":
+        (table,) = self._stage.tables
+        first = Frontier(table.time_ms, table.cost)
+        return ChainPeer(search, first, self._frontiers[1:], limit_ms, self.request.k)
+
+    def join_us(self) -> float:
+        """Measure the join of the later stages' frontiers, which plans find prepared."""
+        return Timing.of(partial(reduce, in_series, self._frontiers[1:])).minimum_us
+
     def by_cp_sat(self, limit_ms: float) -> "CpSatMinimum":
         """Return CP-SAT on a prepared model."""
         return CpSatMinimum(self._shape, self._frontiers, limit_ms)
+
+
+PeerSearch = Callable[[Floats, Floats, StageChain, float, Floats], None]
+
+
+class ChainPeer:
+    """One search of `bench.search_peers` per call."""
+
+    def __init__(
+        self,
+        search: PeerSearch,
+        first: Frontier,
+        later: Sequence[Frontier],
+        limit_ms: float,
+        k: int,
+    ) -> None:
+        self._costs = np.empty(k)
+        arguments = first.time_ms, first.cost, chain_of(later), limit_ms, self._costs
+        self._search = partial(search, *arguments)
+
+    def __call__(self) -> None:
+        """Search once."""
+        self._search()
+
+    def costs(self) -> list[float]:
+        """Return the K lowest costs."""
+        return [float(cost) for cost in self._costs if np.isfinite(cost)]
 
 
 class PapersAstar:
@@ -169,10 +216,10 @@ class CpSatMinimum:
 
 
 def _prepare_ms(planner: Planner, request: PlanRequest) -> float:
-    """Measure the complete preparation of a stage."""
-    began = time.perf_counter()
+    """Measure the complete preparation of a stage, CPU time."""
+    began = time.process_time()
     planner.stage(request)
-    return (time.perf_counter() - began) * 1e3
+    return (time.process_time() - began) * 1e3
 
 
 def _whole(values: np.ndarray) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from scheduler.model import names
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.pod import Grant, grant_annotations
-from tests.testbed.nodes import gpu_nodes
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 Json = dict[str, Any]
 SHARES = (57, 42)  # of the pods on one GPU; the rest is too small for a third pod

@@ -1,4 +1,4 @@
-"""Time of a call on a machine with other load: median and minimum over several rounds."""
+"""CPU time of a call: median and minimum over several rounds, on a machine with other load."""
 
 import statistics
 import time
@@ -12,7 +12,7 @@ ROUND_US = 500.0
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Time of one call over all rounds, in microseconds."""
+    """CPU time of one call over all rounds, in microseconds."""
 
     median_us: float
     minimum_us: float
@@ -27,7 +27,7 @@ class Timing:
 
 
 def _round_us(call: Callable[[], object], calls: int) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(calls):
         call()
-    return (time.perf_counter() - began) * 1e6 / calls
+    return (time.process_time() - began) * 1e6 / calls

@@ -110,7 +110,9 @@ SERIES: Final = {
         GaugeMetricFamily, _POD, "Memory limit of each process of the pod."
     ),
     "esg_pod_gpu_granted_ratio": Series(
-        GaugeMetricFamily, _GRANTED, "Share of the GPU that is granted to a pod."
+        GaugeMetricFamily,
+        _GRANTED,
+        "Share of the GPU that is granted to a pod; 0 for a member of a pool.",
     ),
     "esg_pod_gpu_granted_bytes": Series(
         GaugeMetricFamily, _GRANTED, "GPU memory that is granted to a pod."
@@ -200,5 +202,6 @@ def granted_samples(node: str, pods: Iterable[GrantedPod]) -> Iterator[Sample]:
     """Sample what is granted to each pod."""
     for pod in pods:
         labels = (node, pod.namespace, pod.name, pod.gpu_uuid, pod.workflow, pod.stage)
-        yield "esg_pod_gpu_granted_ratio", labels, pod.gpu_percent / 100
+        percent = 0 if pod.is_member else pod.gpu_percent
+        yield "esg_pod_gpu_granted_ratio", labels, percent / 100
         yield "esg_pod_gpu_granted_bytes", labels, pod.memory_mib * 2**20

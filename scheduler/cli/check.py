@@ -1,7 +1,9 @@
 """``esg check``: validate documents, and their references to one another."""
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -13,16 +15,23 @@ from scheduler.model.document_reader import Problem, stage_limit_problems
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.function_server import FunctionServer
+from scheduler.model.names import GROUP
 from scheduler.search.attainment import attainment
 from scheduler.search.planner import Planner, PlanningError
 from scheduler.search.tables import max_p95_ratio
 from scheduler.settings import Settings
 
 
-def check_documents(paths: list[Path], nodes: Path | None = None) -> None:
+def check_documents(
+    paths: list[Path], nodes: Path | None = None, *, strict: bool = False, as_json: bool = False
+) -> None:
     """Print every problem and a summary; exit 1 on an error or without any document.
 
-    ``nodes`` is a file with the Nodes of the cluster that the documents are for.
+    Args:
+        paths: files and folders with documents.
+        nodes: file with the Nodes of the cluster that the documents are for.
+        strict: true if a warning is an error, too.
+        as_json: true if all is printed as one object.
     """
     settings = read_settings()
     fleet = None if nodes is None else read_fleet(nodes, settings.limits)
@@ -40,19 +49,32 @@ def check_documents(paths: list[Path], nodes: Path | None = None) -> None:
         *_cross_reference_problems(documents, settings, fleet),
         *_server_problems(documents),
     ]
-    errors = [problem for problem in problems if not problem.warning]
+    if not documents.documents and not problems:
+        text = f"no document of {GROUP}; name files or folders that have some"
+        problems = [Problem(str(paths[0]), "the file", "", text)]
+    errors = [problem for problem in problems if strict or not problem.warning]
+    kinds = Counter[str](document.kind for _, document in documents.documents)
+    if as_json:
+        found = {"documents": kinds, "problems": [asdict(problem) for problem in problems]}
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        _print(problems, kinds)
+    if errors:
+        raise typer.Exit(1)
+
+
+def _print(problems: list[Problem], kinds: Mapping[str, int]) -> None:
     for problem in problems:
         typer.echo(f"{'warning' if problem.warning else 'error'}: {problem}", err=True)
-    kinds = Counter(document.kind for _, document in documents.documents)
     counts = ", ".join(
         f"{count} {kind}{'s' * (count > 1)}" for kind, count in sorted(kinds.items())
     )
+    warnings = sum(problem.warning for problem in problems)
+    errors = len(problems) - warnings
     typer.echo(
-        f"{counts or 'no document'}: {len(errors)} error{'s' * (len(errors) != 1)}, "
-        f"{len(problems) - len(errors)} warning{'s' * (len(problems) - len(errors) != 1)}"
+        f"{counts or 'no document'}: {errors} error{'s' * (errors != 1)}, "
+        f"{warnings} warning{'s' * (warnings != 1)}"
     )
-    if errors or not documents.documents:
-        raise typer.Exit(1)
 
 
 def _excess_problems(documents: DocumentSet, fleet: FleetCapacity | None) -> Iterator[Problem]:

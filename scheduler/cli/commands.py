@@ -34,6 +34,24 @@ app = typer.Typer(
 mps_app = typer.Typer()
 
 
+def _print_version(*, is_set: bool) -> None:
+    if is_set:
+        from scheduler import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, help="print the version")
+    ] = False,
+) -> None:
+    """Take the options of the command line as a whole."""
+
+
 @app.command(rich_help_panel=_PANEL)
 def serve(
     kubeconfig: Kubeconfig = None,
@@ -123,11 +141,17 @@ def check(
             "node can hold (with `kubectl get nodes,pods -A -o json` beside its daemons)"
         ),
     ] = None,
+    strict: Annotated[  # noqa: FBT002 - typer gives it by its name
+        bool, typer.Option("--strict", help="exit 1 on a warning, too")
+    ] = False,
+    as_json: Annotated[  # noqa: FBT002 - typer gives it by its name
+        bool, typer.Option("--json", help="numbers by kind, and the problems as objects")
+    ] = False,
 ) -> None:
     """Validate Workflows, FunctionProfiles and FunctionServers; exit 1 on an error."""
     from scheduler.cli.check import check_documents
 
-    check_documents(paths, nodes)
+    check_documents(paths, nodes, strict=strict, as_json=as_json)
 
 
 @app.command(rich_help_panel=_PANEL)
@@ -184,9 +208,7 @@ def crds(
 @app.command(rich_help_panel=_PANEL)
 def version() -> None:
     """Print the version."""
-    from scheduler import __version__
-
-    typer.echo(__version__)
+    _print_version(is_set=True)
 
 
 def _unavailable(package: str) -> Callable[[typer.Context], None]:

@@ -119,8 +119,13 @@ async def load_credentials(
         )
         if configuration.proxy is None:
             configuration.proxy = _proxy_for(configuration.host)
+    except (TypeError, AttributeError, KeyError):
+        raise ClusterConfigError(
+            f"cannot use kubeconfig {paths}: it has not the form of a kubeconfig; give another one"
+        ) from None
     except UNREADABLE as error:
-        raise ClusterConfigError(f"cannot use kubeconfig {paths}: {error}") from None
+        reason = " ".join(str(error).split())
+        raise ClusterConfigError(f"cannot use kubeconfig {paths}: {reason}") from None
 
     async def renew() -> None:
         await loader.load_and_set(configuration)

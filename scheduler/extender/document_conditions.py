@@ -27,6 +27,7 @@ from scheduler.search.workflows import PreparedWorkflow
 
 log = structlog.get_logger(__name__)
 PERIOD_S = 2.0  # between two comparisons of all documents
+_SLICE = 20  # workflows that are compared in one turn of the event loop
 _SHOWN_MAX = 3  # workflows in one message
 _NO_GPUS = ConditionState("Unknown", "NoGpuNodes", "no node has a GPU that the node agent reports")
 
@@ -70,13 +71,13 @@ class DocumentConditions:
         return lease is None or lease.is_valid()
 
     def _statuses(self) -> Iterator[DesiredStatus]:
+        """Yield each status when it is needed; what goes meanwhile is left out."""
         workflows, profiles = self._documents.workflows, self._documents.profiles
-        for key, observed in list(workflows.observed.items()):
-            if self._is_writer():
-                conditions = self._workflow_conditions(key)
-                yield _desired(WORKFLOWS, *key, observed, conditions)
-        for name, observed in list(profiles.observed.items()):
-            if self._is_writer():
+        for key in list(workflows.observed):
+            if self._is_writer() and (observed := workflows.observed.get(key)) is not None:
+                yield _desired(WORKFLOWS, *key, observed, self._workflow_conditions(key))
+        for name in list(profiles.observed):
+            if self._is_writer() and (observed := profiles.observed.get(name)) is not None:
                 error = profiles.errors.get(name)
                 accepted = ACCEPTED if error is None else rejected(error)
                 conditions = {"Accepted": accepted, "Used": self._used(name)}
@@ -124,7 +125,9 @@ class DocumentConditions:
             del self._attained[key]
         if fleet is None:
             return
-        for key in keys:
+        for number, key in enumerate(keys):
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
             prepared = self._prepared(key)
             if prepared is None or not prepared.is_prepared(fleet):
                 continue

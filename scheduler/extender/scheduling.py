@@ -11,7 +11,7 @@ from scheduler.model.message_text import listed
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod
 from scheduler.placement.candidates import CandidateTable
-from scheduler.placement.members import Slice, member_refusals, place_member
+from scheduler.placement.members import GpuSlice, member_refusals, place_member
 from scheduler.placement.placement import Placement, place
 from scheduler.placement.reasons import Refusal, refusals
 from scheduler.placement.scores import SCORE_MAX
@@ -155,7 +155,7 @@ class Scheduler:
         with self.nominations.reserved(fleet, pod, of_pool):
             yield
 
-    def _slices_of_holder(self, pod: PendingPod) -> list[Slice]:
+    def _slices_of_holder(self, pod: PendingPod) -> list[GpuSlice]:
         is_holder = pod.function_pod is not None and pod.function_pod.is_holder
         return self._state.ledger.pools.slices(pod.namespace) if is_holder else []
 

@@ -24,6 +24,22 @@ _UNSERVED = (429, 503)  # pods are missing
 _RATIOS = (0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 3)
 
 
+class PoolGauge(NamedTuple):
+    """State of a namespace's pool.
+
+    Attributes:
+        slice_percent: percent of GPUs that its slices hold, open or closed.
+        running_percent: percent of the batches that run in them.
+        process_percent: percent of all pods in them, idle or not.
+        dollars_per_hour: price of the slices.
+    """
+
+    slice_percent: int
+    running_percent: int
+    process_percent: int
+    dollars_per_hour: float
+
+
 class Gauges(NamedTuple):
     """State of the gateway at a scrape.
 
@@ -31,8 +47,9 @@ class Gauges(NamedTuple):
         queued_rows: number of rows that wait, by namespace, workflow and stage.
         pods: number of pods in each state, by function.
         pods_wanted: number of pods that a function needs, by function.
-        dollars_per_hour: price of a function's pods, idle or not.
+        dollars_per_hour: price of a function's pods, idle or not, without those in slices.
         body_bytes: memory of the bodies that the fronts hold.
+        pools: state of the pool of each namespace with slices.
     """
 
     queued_rows: Mapping[tuple[str, str, str], int]
@@ -40,6 +57,7 @@ class Gauges(NamedTuple):
     pods_wanted: Mapping[FunctionKey, int]
     dollars_per_hour: Mapping[FunctionKey, float]
     body_bytes: int
+    pools: Mapping[str, PoolGauge]
 
 
 class _StageSeries(NamedTuple):
@@ -63,7 +81,7 @@ class GatewayMetrics(WorkflowMetrics):
     def __init__(self, prices: Prices, demand: PodDemand) -> None:
         super().__init__(prices)
         self.demand = demand
-        self.gauges = Gauges({}, {}, {}, {}, 0)
+        self.gauges = Gauges({}, {}, {}, {}, 0, {})
         self._functions: dict[tuple[str, str, str], FunctionKey] = {}  # by stage
         self._series: dict[tuple[str, str, str], _StageSeries] = {}  # of stages that have run
         self.refused = Counter(
@@ -213,7 +231,8 @@ class _GaugeCollector(Collector):
             wanted.add_metric(function, number)
         price = GaugeMetricFamily(
             "esg_function_pods_dollars_per_hour",
-            "Price of what the pods of a function hold, idle or not, dollars an hour.",
+            "Price of what the pods of a function hold, idle or not, dollars an hour; pods in "
+            "slices hold nothing.",
             labels=["namespace", "function"],
         )
         for function, dollars in gauges.dollars_per_hour.items():
@@ -222,7 +241,27 @@ class _GaugeCollector(Collector):
             "esg_gateway_body_bytes", "Memory of the bodies of requests in progress."
         )
         memory.add_metric([], gauges.body_bytes)
-        yield from (queues, pods, wanted, price, memory)
+        yield from (queues, pods, wanted, price, memory, *_pool_families(gauges.pools))
+
+
+def _pool_families(pools: Mapping[str, PoolGauge]) -> Iterable[Metric]:
+    percent = GaugeMetricFamily(
+        "esg_gateway_pool_percent",
+        "Percent of GPUs in a namespace's pool: of its slices (slices), of the batches that run in "
+        "them (running), of all pods in them, idle or not (processes).",
+        labels=["namespace", "of"],
+    )
+    price = GaugeMetricFamily(
+        "esg_gateway_pool_dollars_per_hour",
+        "Price of the slices of a namespace's pool, dollars an hour.",
+        labels=["namespace"],
+    )
+    for namespace, pool in pools.items():
+        percent.add_metric([namespace, "slices"], pool.slice_percent)
+        percent.add_metric([namespace, "running"], pool.running_percent)
+        percent.add_metric([namespace, "processes"], pool.process_percent)
+        price.add_metric([namespace], pool.dollars_per_hour)
+    return percent, price
 
 
 def _functions_of(workflow: Workflow | None) -> dict[tuple[str, str, str], FunctionKey]:

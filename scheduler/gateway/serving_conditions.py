@@ -5,7 +5,7 @@ then waits for one.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from scheduler.cluster.resource import FUNCTION_SERVERS, WORKFLOWS
@@ -14,7 +14,13 @@ from scheduler.dispatch.pods import FunctionKey
 from scheduler.gateway.discovery.documents import ServedDocuments
 from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.model.function_server import FunctionServer
-from scheduler.model.status import ACCEPTED, NOT_ACCEPTED, ConditionState, rejected, shortened
+from scheduler.model.status import (
+    ACCEPTED,
+    ConditionState,
+    ObservedDocument,
+    rejected,
+    shortened,
+)
 
 PERIOD_S = 1.0  # between two comparisons of all documents
 START_FAILED = "PodStartFailed"
@@ -53,63 +59,71 @@ class ServingConditions:
         self._refusal = refusal
 
     def statuses(self) -> Iterator[DesiredStatus]:
-        """Yield the statuses of the namespaces that this process owns, each when it is needed."""
+        """Yield the statuses of the namespaces that this process owns, each when it is needed.
+
+        Documents that come or go meanwhile are left to the next call.
+        """
         pods = Counter(p.function for p in self._discovery.known_pods() if not p.draining)
         ready = Counter(p.function for p in self._discovery.known_pods() if p.state == "ready")
         states = {s.function_key: self._served(s, ready) for s in self._discovery.in_use()}
-        workflows, servers = self._documents.store.workflows, self._discovery.servers
-        for key, observed in list(workflows.observed.items()):
-            if self._is_owner(key[0]):
+        for key, observed in self._owned(self._documents.store.workflows.observed):
+            if (state := self._workflow_ready(key, states)) is not None:
                 yield DesiredStatus(
                     resource=WORKFLOWS,
                     namespace=key[0],
                     name=key[1],
                     observed=observed,
-                    conditions={"Ready": self._workflow_ready(key, states)},
+                    conditions={"Ready": state},
                     fields={},
                 )
-        for key, observed in list(servers.observed.items()):
-            if self._is_owner(key[0]):
+        for key, observed in self._owned(self._discovery.servers.observed):
+            if conditions := self._server_conditions(key, states):
+                numbers = self._numbers(key, pods, ready)
                 yield DesiredStatus(
                     resource=FUNCTION_SERVERS,
                     namespace=key[0],
                     name=key[1],
                     observed=observed,
-                    conditions=self._server_conditions(key, states),
-                    fields=self._numbers(key, pods, ready)
-                    | {"observedGeneration": observed.generation},
+                    conditions=conditions,
+                    fields=numbers | {"observedGeneration": observed.generation},
                 )
 
+    def _owned(
+        self, documents: Mapping[tuple[str, str], ObservedDocument]
+    ) -> Iterator[tuple[tuple[str, str], ObservedDocument]]:
+        for key in list(documents):
+            if self._is_owner(key[0]) and (observed := documents.get(key)) is not None:
+                yield key, observed
+
     def _workflow_ready(
-        self, key: tuple[str, str], states: dict[FunctionKey, ConditionState]
-    ) -> ConditionState:
-        workflow = self._documents.store.workflow(*key)
-        if workflow is None:
-            return ConditionState("False", NOT_ACCEPTED.reason, NOT_ACCEPTED.message)
+        self, key: tuple[str, str], states: Mapping[FunctionKey, ConditionState]
+    ) -> ConditionState | None:
+        if (error := self._documents.store.workflows.errors.get(key)) is not None:
+            return rejected(error)
         if (problem := self._documents.problems.get(("Workflow", *key))) is not None:
             return ConditionState("False", "MissingProfile", problem)
+        workflow = self._documents.store.workflow(*key)
+        if workflow is None:
+            return None
         for function in dict.fromkeys(stage.function for stage in workflow.spec.stages):
             state = states.get((key[0], function))
             if state is None:
-                return ConditionState(
-                    "False", "NoFunctionServer", f"no FunctionServer serves {function}"
-                )
+                text = f"no FunctionServer serves {function}"
+                return ConditionState("False", "NoFunctionServer", text)
             if state.status != "True":
-                return ConditionState(
-                    "False", state.reason, shortened(f"{function}: {state.message}")
-                )
+                text = shortened(f"{function}: {state.message}")
+                return ConditionState("False", state.reason, text)
         return _SERVED
 
     def _server_conditions(
-        self, key: tuple[str, str], states: dict[FunctionKey, ConditionState]
+        self, key: tuple[str, str], states: Mapping[FunctionKey, ConditionState]
     ) -> dict[str, ConditionState]:
         accepted = self._accepted(key)
+        if accepted.status != "True":
+            return {"Accepted": accepted, "Ready": accepted}
         server = self._discovery.servers.documents.get(key)
-        state = None if server is None else states.get(server.function_key)
-        if accepted.status != "True" or state is None:
-            ready = ConditionState("False", NOT_ACCEPTED.reason, NOT_ACCEPTED.message)
-            return {"Accepted": accepted, "Ready": ready}
-        return {"Accepted": accepted, "Ready": state}
+        ready = None if server is None else states.get(server.function_key)
+        return {} if ready is None else {"Accepted": accepted, "Ready": ready}
 
     def _accepted(self, key: tuple[str, str]) -> ConditionState:
         if (error := self._discovery.servers.errors.get(key)) is not None:
@@ -133,7 +147,7 @@ class ServingConditions:
             return ConditionState("False", "NoPods", "no pod that its selector matches is ready")
         if (text := self._refusal(function)) is not None:
             return ConditionState("False", START_FAILED, shortened(text))
-        observed = self._discovery.servers.observed[server.key]
+        observed = self._discovery.servers.observed[server.key]  # as every document
         before = observed.state("Ready")
         if before is not None and before.reason == START_FAILED and observed.is_current("Ready"):
             return before  # until a pod has started: the next attempt may fail, too

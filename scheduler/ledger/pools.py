@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.names import POOL_HOLDER, POOL_MEMBER
-from scheduler.placement.members import Slice
+from scheduler.placement.members import GpuSlice
 
 
 class Pools:
@@ -27,7 +27,7 @@ class Pools:
             if not pods:
                 del self._by_namespace[reservation.namespace]
 
-    def slices(self, namespace: str | None = None, function: str | None = None) -> list[Slice]:
+    def slices(self, namespace: str | None = None, function: str | None = None) -> list[GpuSlice]:
         """Return the slices of a namespace, and how many members of a function each has.
 
         Args:
@@ -40,7 +40,7 @@ class Pools:
             for slice_ in self._slices(name, function)
         ]
 
-    def _slices(self, namespace: str, function: str | None) -> Iterator[Slice]:
+    def _slices(self, namespace: str, function: str | None) -> Iterator[GpuSlice]:
         pods = self._by_namespace.get(namespace, {}).values()
         members = Counter(
             (pod.node, pod.gpu_uuid)
@@ -49,7 +49,7 @@ class Pools:
         )
         for pod in pods:
             if pod.pool == POOL_HOLDER and pod.gpu_uuid is not None:
-                yield Slice(
+                yield GpuSlice(
                     pod.uid,
                     namespace,
                     pod.node,

@@ -18,7 +18,7 @@ from scheduler.placement.scores import SCORE_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class GpuSlice:
     """Percent of one GPU, and vCPUs of its node, that the pool of a namespace holds.
 
     Attributes:
@@ -54,7 +54,7 @@ def place_member(  # noqa: PLR0913 - each by its name
     node_rows: Int64Array,
     *,
     node_start_ms: Float64Array | None,
-    slices: Sequence[Slice],
+    slices: Sequence[GpuSlice],
     home_key: str,
 ) -> Placement:
     """Place a member: the first candidate that fits in any slice is granted.
@@ -95,21 +95,21 @@ def place_member(  # noqa: PLR0913 - each by its name
 
 
 def member_refusals(
-    placement: Placement, names: Sequence[str], slices: Sequence[Slice]
+    placement: Placement, names: Sequence[str], slices: Sequence[GpuSlice]
 ) -> dict[str, Refusal]:
     """Return a refusal for each of the nodes on which a member does not fit.
 
     The numbers are those of the candidate that is granted elsewhere, or of the first one for the
     GPU. An eviction helps where memory, MPS clients or vCPUs lack, and never where a slice does.
     """
-    by_node: dict[str, list[Slice]] = {}
+    by_node: dict[str, list[GpuSlice]] = {}
     for slice_ in slices:
         by_node.setdefault(slice_.node, []).append(slice_)
     refused = np.flatnonzero(placement.gpu_rows < 0).tolist()
     return {names[i]: _refusal(placement, i, by_node.get(names[i], ())) for i in refused}
 
 
-def _refusal(placement: Placement, index: int, slices: Sequence[Slice]) -> Refusal:
+def _refusal(placement: Placement, index: int, slices: Sequence[GpuSlice]) -> Refusal:
     fleet, table = placement.fleet, placement.table
     if placement.node_rows[index] < 0:
         return NODE_NOT_KNOWN
@@ -135,12 +135,12 @@ def _refusal(placement: Placement, index: int, slices: Sequence[Slice]) -> Refus
     return Refusal("; ".join(reasons), resolvable)
 
 
-def _is_of_model(fleet: Fleet, table: CandidateTable, candidate: int, slice_: Slice) -> bool:
+def _is_of_model(fleet: Fleet, table: CandidateTable, candidate: int, slice_: GpuSlice) -> bool:
     gpu_row = fleet.gpu_row(slice_.node, slice_.gpu_uuid)
     return gpu_row >= 0 and fleet.views.model[gpu_row] == table.arrays.model[candidate]
 
 
-def _problem(fleet: Fleet, table: CandidateTable, candidate: int, slice_: Slice) -> str:
+def _problem(fleet: Fleet, table: CandidateTable, candidate: int, slice_: GpuSlice) -> str:
     """Return what a candidate lacks in a slice of its GPU model, in numbers; empty: nothing."""
     configuration, views = table.candidates[candidate].configuration, fleet.views
     if problem := slice_.problem(configuration.gpu_percent, configuration.cpu * 1000):

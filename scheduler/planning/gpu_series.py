@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from scheduler.model.node import Node
 from scheduler.placement.fleet import Fleet
-from scheduler.placement.members import Slice
+from scheduler.placement.members import GpuSlice
 from scheduler.placement.options import Limits
 
 GPU_SERIES = {
@@ -76,7 +76,7 @@ class GpuSeries:
                 await asyncio.sleep(0)
 
 
-def slice_exposition(slices: Iterable[Slice]) -> bytes:
+def slice_exposition(slices: Iterable[GpuSlice]) -> bytes:
     """Render the series of slices: a namespace has few."""
     lines: list[list[str]] = [[], []]
     for slice_ in slices:

@@ -13,7 +13,7 @@ from scheduler import __version__
 from scheduler.model.plan import Plan, Prices
 from scheduler.model.pod import FunctionPod, Grant
 from scheduler.placement.fleet import Fleet
-from scheduler.placement.members import Slice
+from scheduler.placement.members import GpuSlice
 from scheduler.placement.options import Limits
 from scheduler.planning.gpu_series import GpuSeries, slice_exposition
 from scheduler.slo.pod_timeline import StageEnded
@@ -155,7 +155,7 @@ class Metrics(WorkflowMetrics):
         return pod.stage
 
     async def exposition(
-        self, fleet: Fleet, limits: Limits, slices: Iterable[Slice]
+        self, fleet: Fleet, limits: Limits, slices: Iterable[GpuSlice]
     ) -> AsyncIterator[bytes]:
         """Render the text of ``/metrics`` in slices."""
         # A hundred workflows are some ten thousand series: a thread takes the interpreter's lock

@@ -11,7 +11,8 @@ from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from scheduler.model.pod import Grant, grant_annotations
 from tests.chart.rendering import render
 from tests.testbed.api import wait_until
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 pytestmark = pytest.mark.e2e
 

@@ -118,12 +118,14 @@ def test_what_is_granted_has_workflow_and_stage():
     pods = [
         GrantedPod("uid", "team", "a", "GPU-0", 30, 1024, "pictures", "resize"),
         GrantedPod("uid", "team", "b", "GPU-0", 20, 2048, "", "classify"),
+        GrantedPod("uid", "team", "c", "GPU-0", 90, 2048, "", "classify", is_member=True),
     ]
     values = scraped(granted_samples("n", pods))
     first = ("n", "team", "a", "GPU-0", "pictures", "resize")
     assert values["esg_pod_gpu_granted_ratio", *first] == 0.3
     assert values["esg_pod_gpu_granted_bytes", *first] == 2**30
     assert values["esg_pod_gpu_granted_ratio", "n", "team", "b", "GPU-0", "", "classify"] == 0.2
+    assert values["esg_pod_gpu_granted_ratio", "n", "team", "c", "GPU-0", "", "classify"] == 0.0
 
 
 @pytest.mark.parametrize(("version", "limit"), [(None, 48), (13_000, 48), (13_010, 60)])

@@ -20,7 +20,8 @@ from tests.agent.fakes import DRIVER_NOT_LOADED, a100, load
 from tests.agent.harness import NODE, PATH, Node, RunningAgent
 from tests.testbed import REPOSITORY, audit
 from tests.testbed.api import ApiError, wait_until
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
+from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.process import free_port
 
 pytestmark = pytest.mark.e2e

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.agent.pods.granted_pod import GrantedPod
+from scheduler.agent.pods.grants import write_grants
 from scheduler.agent.pods.node_pods import NodePods, PodRequest
 from scheduler.agent.pods.process_pods import pod_uid, pod_uid_of_process
 from scheduler.model.names import LABEL_FUNCTION, LABEL_STAGE, LABEL_WORKFLOW, RESOURCE_GPU_PERCENT
@@ -135,6 +136,20 @@ def test_granted_pods(logged):
     pods.delete(pod("second"))
     pods.delete(pod("unknown"))
     assert pods.granted == {}
+
+
+def test_pods_of_a_pool(tmp_path):
+    """A holder has a request and no process, and a member is a client like any other."""
+    holder = pod("holder")
+    grant = Grant("GPU-1", 60, 0, 0, {"cpu": 4, "pool": "holder"})
+    holder["metadata"]["annotations"] = grant_annotations(grant)
+    member = pod("member")
+    grant = Grant("GPU-1", 30, 4096, 1, {"cpu": 1, "pool": "member"})
+    member["metadata"]["annotations"] = grant_annotations(grant)
+    pods = NodePods()
+    pods.replace([holder, member])
+    assert [(p.name, p.is_member) for p in pods.granted.values()] == [("member", True)]
+    write_grants(tmp_path / "grants", pods.granted, clock=lambda: 1.0)
 
 
 def test_requests_of_pods():

@@ -1,5 +1,6 @@
 """Invariants of a run that is quiet."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tests.campaign.audit import PERCENT_MAX
@@ -42,7 +43,11 @@ def problems(world: World) -> Iterator[str]:
 
 
 def _waiting_pods(world: World) -> Iterator[str]:
-    """Pods that wait although a GPU, and its node by kube-scheduler's sums, have room."""
+    """Pods that wait although a GPU, and its node by kube-scheduler's sums, have room.
+
+    A GPU that two nodes publish is given to nobody.
+    """
+    names = Counter(gpu["uuid"] for gpus in world.gpus.values() for gpu in gpus)
     for pod in world.server.store.list(PODS):
         if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
             continue
@@ -52,6 +57,7 @@ def _waiting_pods(world: World) -> Iterator[str]:
             for gpu in gpus if sums.fits(node) else ():
                 if (
                     gpu["healthy"]
+                    and names[gpu["uuid"]] == 1
                     and world.audit.fits(node, gpu["uuid"], percent, memory_mib)
                     and world.slice_runs.allows(pod, node, gpu["uuid"])
                 ):

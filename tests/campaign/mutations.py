@@ -18,7 +18,7 @@ from scheduler.extender.binding_voider import BindingVoider
 from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.pod import Grant
-from scheduler.placement.members import Slice
+from scheduler.placement.members import GpuSlice
 from scheduler.planning import handlers
 from scheduler.planning.handlers import PodHandler
 from scheduler.planning.pods import version_of
@@ -171,7 +171,7 @@ def free_a_slice_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def ask_no_slice(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Slice, "problem", lambda *_: "")
+    patch.setattr(GpuSlice, "problem", lambda *_: "")
 
 
 def count_no_memory_of_members(patch: pytest.MonkeyPatch) -> None:

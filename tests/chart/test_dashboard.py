@@ -17,11 +17,12 @@ pytestmark = [
 ]
 SCRAPED_EVERY_S = 0.5
 # Pods' GPU memory needs pods and GPU processes, and the webhook needs an API server that calls it;
-# the demo has none of them.
+# the demo has none of them, and its pods are reserved.
 WITHOUT_DATA = {
     "GPU memory of a pod, relative to its limit",
     "Webhook call duration, 99th percentile",
     "Webhook calls by result",
+    "Slices of pools, and their members",
 }
 PANELS_WITH_QUERIES = [panel for panel in panels() if panel.queries]
 

@@ -101,6 +101,22 @@ def test_rights_to_create_pods() -> None:
     assert not {"ESG_GATEWAY_PODS", "ESG_SCHEDULER_NAME"} & without.keys()
 
 
+@pytest.mark.slow
+def test_pools_have_one_dispatcher() -> None:
+    """Also one replica owns namespaces by Leases then, because two of them run in a roll-out."""
+    pods = {"namespaces": ["vision"]}
+    objects = installed(pods=pods, settings={"share": "pooled"})
+    container = dict(containers(objects))["Deployment/gateway"]
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert variables["ESG_GATEWAY_SHARE"] == "pooled"
+    assert variables["ESG_GATEWAY_HOLDER_IMAGE"] == container["image"]
+    assert "ESG_GATEWAY_PEERS" in variables
+    assert one(objects, "Role", "-gateway-replicas")
+    assert not [o for o in objects if o["kind"] == "PodDisruptionBudget" and "gateway" in str(o)]
+    reserved = environment(dict(containers(installed(pods=pods)))["Deployment/gateway"])
+    assert not {"ESG_GATEWAY_PEERS", "ESG_GATEWAY_HOLDER_IMAGE"} & reserved.keys()
+
+
 def test_pods_need_the_guards() -> None:
     """Without the policy, writing FunctionServers would give the right to create any pod."""
     with pytest.raises(RefusedError, match=r"gateway\.pods\.namespaces needs guards\.enabled"):

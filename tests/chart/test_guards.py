@@ -18,7 +18,8 @@ from tests.chart.installation import (
 from tests.chart.rendering import CHART, Json
 from tests.testbed.api import Api, wait_until
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_built")]
 TAINT = {"key": "example.org/mine", "effect": "NoExecute"}
@@ -27,7 +28,6 @@ GRANTED = {names.ANNOTATION_GPU: "GPU-1"}
 FUNCTION = {names.LABEL_FUNCTION: "segmentation"}
 SHARE = {names.RESOURCE_GPU_PERCENT: "10"}
 NOT_ITS_BINDING = "only its own Bindings may have them"
-NOT_THE_GATEWAY = "only the gateway creates pods with the label esg-scheduler.io/pool"
 IMMUTABLE = "must not change after a pod is"
 WITHOUT_FUNCTION = "requests esg-scheduler.io/gpu-percent without a function"
 
@@ -122,40 +122,6 @@ def test_labels_of_function_pods_are_immutable(cluster: ControlPlane) -> None:
         api.delete(path, grace_s=0)
         api.patch(path, {"metadata": {"finalizers": None}})
         wait_until(lambda: not api.exists(path), what="the pod is deleted")
-
-
-def test_only_the_gateway_creates_pods_of_a_pool(
-    installation: Installation, cluster: ControlPlane
-) -> None:
-    """Others do where the namespace allows it; the label never changes afterwards."""
-    api = cluster.api
-    member = pod("member", labels={names.LABEL_POOL: names.POOL_MEMBER, **FUNCTION})
-    wait_until_refused(NOT_THE_GATEWAY, api, "POST", PODS, member)
-    holder = pod("holder", labels={names.LABEL_POOL: names.POOL_HOLDER})
-    holder["spec"]["containers"][0]["resources"] = {"requests": SHARE, "limits": SHARE}
-    assert NOT_THE_GATEWAY in refusal(api.create, holder)
-    account = f"{SERVICE_ACCOUNT}esg-scheduler-gateway"
-    rbac = "rbac.authorization.k8s.io"
-    api.apply(
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "gateway-creates-pods", "namespace": "default"},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"apiGroup": rbac, "kind": "User", "name": account}],
-        }
-    )
-    with installation.user(account) as gateway:
-        wait_until(lambda: not refusal(gateway.create, holder), what="the gateway creates a holder")
-    label = {"metadata": {"labels": {f"{names.GROUP}/pools": "allow"}}}
-    api.patch("/api/v1/namespaces/default", label)
-    wait_until(lambda: not refusal(api.create, member), what="the namespace allows members")
-    api.create(pod("plain-pod"))
-    for name, value in (("member", None), ("plain-pod", names.POOL_MEMBER)):
-        change = {"metadata": {"labels": {names.LABEL_POOL: value}}}
-        assert IMMUTABLE in refusal(api.patch, f"{PODS}/{name}", change)
-    unlabel = {"metadata": {"labels": {f"{names.GROUP}/pools": None}}}
-    api.patch("/api/v1/namespaces/default", unlabel)
 
 
 def test_a_pod_that_requests_a_share_must_name_its_function(

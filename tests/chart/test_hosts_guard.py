@@ -28,6 +28,7 @@ UNMASKED: Json = {"procMount": "Unmasked"}
 PART = "or a part of it"
 WHOLE = "a host folder that contains"
 NEIGHBOURS = "may not have hostPID or hostIPC"
+NOT_THE_GATEWAY = "only the gateway creates pods with the label esg-scheduler.io/pool"
 FOREIGN_MOUNT = "only what the webhook mounts"
 NO_HOST_PATH = "may not have hostPath volumes"
 NO_HOST = "may not have hostPID, hostIPC or hostNetwork"
@@ -100,6 +101,45 @@ def test_no_expression_has_a_warning(guarded: Api) -> None:
             what=f"{path} is checked",
         )
         assert "expressionWarnings" not in guarded.get(path)["status"].get("typeChecking", {})
+
+
+def test_only_the_gateway_creates_pods_of_a_pool(guarded: Api, cluster: ControlPlane) -> None:
+    """Others do where the namespace allows it; the label never changes afterwards."""
+    account = f"system:serviceaccount:{guards_file.NAMESPACE}:{guards_file.RELEASE}-gateway"
+    rbac = "rbac.authorization.k8s.io"
+    guarded.apply(
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "gateway-creates-pods", "namespace": "default"},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": rbac, "kind": "User", "name": account}],
+        }
+    )
+    member = pod("member", labels={names.LABEL_POOL: names.POOL_MEMBER, **FUNCTION})
+    holder = pod("holder", labels={names.LABEL_POOL: names.POOL_HOLDER})
+    share = {names.RESOURCE_GPU_PERCENT: "10"}
+    holder["spec"]["containers"][0]["resources"] = {"requests": share, "limits": share}
+    gateway = cluster.api_as(cluster.client_certificate(account))
+    for document in (member, holder):
+        assert NOT_THE_GATEWAY in refused(guarded, PODS, document)
+        wait_until(
+            lambda: not refused(gateway, PODS, document),  # noqa: B023
+            what="the gateway creates pods of a pool",
+        )
+    gateway.close()
+    for name, labels in (("plain", {}), ("function", FUNCTION)):
+        created = guarded.create(pod(name, labels=labels))
+        for role in (names.POOL_MEMBER, names.POOL_HOLDER):
+            change = {"metadata": {"labels": {names.LABEL_POOL: role}}}
+            assert "must not change after a pod is" in refusal(
+                guarded.patch, guarded.path(created), change
+            )
+    namespace = f"/api/v1/namespaces/{TENANT}"
+    guarded.patch(namespace, {"metadata": {"labels": {f"{names.GROUP}/pools": "allow"}}})
+    wait_until(
+        lambda: not refused(guarded, TENANT_PODS, member), what="the namespace allows members"
+    )
 
 
 def test_the_folder_of_the_daemons_is_for_function_pods_alone(guarded: Api) -> None:

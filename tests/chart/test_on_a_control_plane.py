@@ -23,7 +23,8 @@ from tests.testbed import REPOSITORY
 from tests.testbed.api import Api, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender, start_webhook
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
+from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.process import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_built")]

@@ -7,8 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+from scheduler import __version__
+from scheduler.agent.settings import AgentSettings
+from scheduler.cli.environment import from_environment
 from scheduler.cluster.crds import crds_yaml
+from scheduler.gateway.settings import GatewaySettings
+from scheduler.settings import Settings
 from tests.command_line import esg
 from tests.extender.sample_cluster import unserved_kubeconfig
 from workbench.commands.reference import reference_pages
@@ -113,6 +119,94 @@ def test_check_reports_workflows_above_the_limit_of_stages(monkeypatch):
     assert result.exit_code == 1
     assert "Workflow default/image-classification: spec.stages: 3 stages are more" in result.output
     assert "raise ESG_STAGES_MAX" in result.output
+
+
+UNUSED = """\
+apiVersion: esg-scheduler.io/v1alpha1
+kind: FunctionProfile
+metadata: {name: f}
+spec:
+  gpus:
+    - model: g
+      configurations:
+        - {batch: 1, cpu: 1, gpuPercent: 100, latencyMs: 9, p95Ms: 10, memoryMib: 9}
+        - {batch: 2, cpu: 1, gpuPercent: 100, latencyMs: 12, memoryMib: 9}
+"""
+
+
+def test_check_is_strict_on_request(tmp_path):
+    """A warning is status 0, or 1 with --strict; --json has it as an object."""
+    file = tmp_path / "f.yaml"
+    file.write_text(UNUSED, encoding="utf-8")
+    lenient, strict = esg("check", file, "--json"), esg("check", file, "--strict")
+    assert (lenient.exit_code, strict.exit_code) == (0, 1)
+    assert "1 FunctionProfile: 0 errors, 1 warning" in strict.stdout
+    answer = json.loads(lenient.stdout)
+    assert answer["documents"] == {"FunctionProfile": 1}
+    [problem] = answer["problems"]
+    assert "1 of 2 have no p95Ms" in problem.pop("message")
+    assert problem == {
+        "source": str(file),
+        "document": "FunctionProfile f",
+        "field": "spec.gpus[0].configurations",
+        "warning": True,
+    }
+
+
+def test_a_file_of_another_program_is_an_error_with_a_reason(tmp_path):
+    """A Deployment alone is nothing to check."""
+    file = tmp_path / "deployment.yaml"
+    file.write_text("{apiVersion: apps/v1, kind: Deployment}", encoding="utf-8")
+    result = esg("check", file)
+    assert result.exit_code == 1
+    assert f"error: {file}: the file: no document of esg-scheduler.io" in result.stderr
+
+
+def test_a_key_that_occurs_twice_is_refused(tmp_path):
+    """Neither value wins silently; the message has the line."""
+    file = tmp_path / "f.yaml"
+    file.write_text(UNUSED + "  gpus: []\n", encoding="utf-8")
+    result = esg("check", file)
+    assert result.exit_code == 1
+    assert "key 'gpus' occurs twice in a mapping; keep one" in result.stderr
+    assert "line 10" in result.stderr
+
+
+def test_a_setting_that_is_no_json_is_an_error(monkeypatch):
+    """Its name and the place are in one line."""
+    monkeypatch.setenv("ESG_GPU_HOUR_DOLLARS_OF", "{")
+    result = esg("check", SAMPLES)
+    assert result.exit_code == 2
+    assert "gpu_hour_dollars_of" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("version",), ("--version",)])
+def test_the_version_is_printed(words):
+    """It is a command and an option."""
+    assert esg(*words).stdout == f"{__version__}\n"
+
+
+def test_a_misspelt_setting_is_a_warning(monkeypatch):
+    """It names the setting that is meant; names of other programs are left alone."""
+    monkeypatch.setenv("ESG_STAGES_MXA", "2")
+    monkeypatch.setenv("ESG_DATA", "/data")
+    result = esg("check", SAMPLES)
+    assert result.exit_code == 0
+    message = "warning: ESG_STAGES_MXA is not a setting; did you mean ESG_STAGES_MAX?\n"
+    assert result.stderr == message
+
+
+def test_no_setting_resembles_one_of_another_program(monkeypatch, capsys):
+    """With all settings of all programs in the environment there is no warning."""
+    kinds = (Settings, AgentSettings, GatewaySettings)
+    for kind in kinds:
+        for field in kind.model_fields:
+            monkeypatch.setenv(f"{kind.model_config['env_prefix']}{field}".upper(), "")
+    for kind in kinds:
+        with pytest.raises(typer.Exit):  # the values are invalid
+            from_environment(kind)
+    assert "did you mean" not in capsys.readouterr().err
 
 
 def test_an_invalid_setting_is_named(monkeypatch):

@@ -138,7 +138,9 @@ def test_a_policy_that_fails_half_way(installed, tmp_path, monkeypatch):
     assert done.exit_code == 1
     message = r"error: weary, moderate-normal, seed 0: policy \S+, called for queue default/\S+ at "
     assert re.search(
-        message + r"[\d,.]+ ms of the virtual clock: RuntimeError: enough for today", done.stderr
+        message
+        + r"[\d,.]+ ms of the virtual clock: RuntimeError: enough for today \(\S+weary\.py:10\)",
+        done.stderr,
     )
     weary, minimum = json.loads((tmp_path / "out/results.json").read_text("utf-8"))["runs"]
     assert 0 < weary["requests"] < 400 == minimum["requests"]

@@ -62,15 +62,19 @@ async def test_no_kubeconfig(tmp_path):
             pass
 
 
-@pytest.mark.parametrize("text", ["", "[]", "clusters: 3", "current-context: x", "{", "a: \x00"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "text", "clusters: 3", "current-context: x", "{", "a: \x00"]
+)
 async def test_broken_kubeconfig(tmp_path, text):
-    """The error for an invalid kubeconfig names the file."""
+    """The error for an invalid kubeconfig is one line, names the file, and is no interpreter's."""
     path = tmp_path / "config"
     path.write_text(text, encoding="utf-8")
 
-    with pytest.raises(ClusterConfigError, match=r"cannot use kubeconfig .*config: "):
+    with pytest.raises(ClusterConfigError, match=r"cannot use kubeconfig .*config: ") as raised:
         async with connect(str(path)):
             pass
+    assert "\n" not in str(raised.value)
+    assert "' object" not in str(raised.value)
 
 
 async def test_broken_certificate(tmp_path):

@@ -12,9 +12,9 @@ from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import NODES, PODS, WORKFLOWS
 from tests.cluster.fakes import Listener
 from tests.cluster.harness import wait_for_storage
-from tests.testbed.nodes import gpu_nodes
 from tests.testbed.pods import function_pod
 from tests.waiting import running, until
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 pytestmark = pytest.mark.e2e
 

@@ -14,21 +14,23 @@ from typer.testing import CliRunner
 
 from scheduler.cli import app
 from tests.signals import hear_ctrl_c
-from tests.testbed import REPOSITORY
 
 Start = Callable[..., subprocess.Popen[str]]
 ESG = str(Path(sys.executable).with_name("esg"))
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts ``esg demo``; what still runs at the test's end is interrupted, as by Ctrl-C."""
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts ``esg demo`` outside the repository, as where the wheel is installed.
+
+    What still runs at the test's end is interrupted, as by Ctrl-C.
+    """
     with ExitStack() as stack:
 
         def started(*arguments: str) -> subprocess.Popen[str]:
             demo = subprocess.Popen(
                 [ESG, "demo", *arguments],
-                cwd=REPOSITORY,
+                cwd=tmp_path,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -14,7 +14,8 @@ from tests.testbed.api import Json, apply_all, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender
 from tests.testbed.fixtures import cluster, control_plane
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
+from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.process import free_port
 
 __all__ = [

@@ -6,8 +6,9 @@ from tests.e2e.documents import API_VERSION, configuration, profile, workflow
 from tests.e2e.harness import PODS, plan_on
 from tests.testbed.api import wait_until
 from tests.testbed.control_plane import API_SERVER
-from tests.testbed.nodes import create_nodes, gpu_inventory, gpu_nodes
+from tests.testbed.nodes import create_nodes
 from tests.testbed.pods import function_pod
+from workbench.cluster.mocked_nodes import gpu_inventory, gpu_nodes
 
 DOCUMENTS = [
     profile("whole", configuration(100)),

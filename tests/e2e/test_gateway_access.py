@@ -8,7 +8,8 @@ from tests.e2e.test_gateway_selector import server
 from tests.e2e.test_pods_from_demand import player
 from tests.testbed.api import Json, apply_all, wait_until
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
+from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.process import free_port
 
 TENSOR = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [3]}

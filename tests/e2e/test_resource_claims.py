@@ -18,9 +18,10 @@ from tests.testbed import kubernetes_release
 from tests.testbed.api import ApiError, wait_until
 from tests.testbed.audit import Right
 from tests.testbed.extender import wait_extender
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
 from tests.testbed.pods import function_pod
 from tests.testbed.scheduler_config import render
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 GROUP = "resource.k8s.io"
 ROOT = f"/apis/{GROUP}/v1"

@@ -25,6 +25,7 @@ from tests.e2e.test_pods_from_demand import player, pool, server
 from tests.testbed import kubernetes_release
 from tests.testbed.api import ApiError, apply_all, wait_until
 from tests.testbed.audit import status_patches
+from tests.testbed.extender import wait_extender
 from tests.testbed.processes import Process
 from workbench.cluster.process import free_port
 
@@ -131,6 +132,23 @@ def test_kubectl_waits_for_a_workflow_in_both_directions(served, kubectl):
         for event in harness.api.items(EVENTS, fieldSelector="involvedObject.kind=Workflow")
     }
     assert {"MissingProfile", "NoFunctionServer", "Served"} <= reasons
+
+
+def test_another_extender_goes_on_where_one_was_killed(esg, kubectl):
+    """It writes nothing that is written already, and what has changed once the Lease has ended."""
+    documents = [profile("f", configuration(20, latency_ms=60)), workflow("w", "f")]
+    harness = esg(nodes=1, gpus=1, documents=documents)
+    plane = harness.plane
+    kubectl("wait", "--for=condition=Attainable", "workflow/w", "--timeout=60s")
+    kubectl("wait", "--for=condition=Used", "functionprofile/f", "--timeout=60s")
+    harness.extender.kill()
+    earlier = len(plane.audit_log.read_text(encoding="utf-8").splitlines())
+    harness.extender.start()
+    wait_extender(harness.extender, port=harness.port)
+    harness.api.delete(PROFILE)
+    kubectl("wait", "--for=condition=Accepted=False", "workflow/w", "--timeout=90s")
+    patches = status_patches(plane.audit_log, "esg-scheduler", after_lines=earlier)
+    assert patches == ["workflows/w"]
 
 
 def test_kubectl_scales_a_function_server(served, kubectl):

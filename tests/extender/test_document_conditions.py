@@ -1,14 +1,19 @@
 """Conditions of Workflows and FunctionProfiles, by the documents and the nodes."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from scheduler.cluster.api import connect
+from scheduler.cluster.link import LiveCluster
+from scheduler.cluster.resource import FUNCTION_PROFILES, WORKFLOWS
 from scheduler.extender.document_conditions import DocumentConditions
 from scheduler.model.documents import to_manifest
 from scheduler.planning.service import PlanningService
 from scheduler.settings import Settings
+from tests.cluster.api_server import ApiServer
+from tests.cluster.factories import kubeconfig_for
 from tests.extender.embedded_cluster import EmbeddedCluster
 from tests.extender.factories import node, profile, workflow
 from tests.raw_documents import PROFILE, WORKFLOW, changed
@@ -182,6 +187,36 @@ async def test_one_process_writes():
         world.statuses.write_all = lose
         await world.conditions.write()
         assert world.statuses.last == ["half"]
+
+
+@pytest.mark.usefixtures("loopback_http")
+async def test_two_processes_write_each_change_once(tmp_path):
+    """Of two replicas over one API server one writes; after its end the other one does."""
+    server = ApiServer()
+    await server.start()
+    for resource, raw in ((FUNCTION_PROFILES, PROFILE), (WORKFLOWS, WORKFLOW)):
+        server.put(resource, raw)
+    kubeconfig = kubeconfig_for(server.url, tmp_path)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(server.stop)
+        writers, plannings = [], []
+        for _ in range(2):
+            api = await stack.enter_async_context(connect(kubeconfig))
+            planning = PlanningService(Settings(), LiveCluster(api, lease_namespace="esg"))
+            await stack.enter_async_context(planning.running())
+            await until(lambda planning=planning: not planning.not_ready_reason())
+            plannings.append(planning)
+            writers.append(DocumentConditions(planning))
+        for _ in range(3):
+            await asyncio.gather(*(writer.write() for writer in writers))
+        assert len(server.seen("PATCH", "/status")) == 2
+        await writers[0].release()
+        server.remove(FUNCTION_PROFILES, "f")
+        await until(lambda: "f" not in plannings[1].state.documents.catalogue.profiles)
+        await writers[1].write()
+        assert len(server.seen("PATCH", "/status")) == 3
+        [accepted, _] = server.store.get(WORKFLOWS.path, ("default", "w"))["status"]["conditions"]
+        assert (accepted["status"], accepted["reason"]) == ("False", "MissingProfile")
 
 
 async def test_nothing_is_written_by_an_old_cache():

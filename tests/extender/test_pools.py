@@ -121,9 +121,9 @@ def member_of(extender, function, percent):
 
 def test_a_slice_of_another_namespace_is_none(extender):
     """One pool of each namespace: it has one dispatcher."""
-    other = holder(50)
-    other["metadata"]["namespace"] = "other"
-    place(extender, other, "n1")
+    foreign = holder(50)
+    foreign["metadata"]["namespace"] = "other"
+    place(extender, foreign, "n1")
     assert "no slice" in refusal(extender, member())
 
 
@@ -204,7 +204,7 @@ def test_the_grant_decides_and_not_the_label(extender):
 def test_a_wrong_pod_of_a_pool_is_refused_with_its_remedy(
     extender, labels, requests, annotations, problem
 ):
-    """What is wrong, where, and what to do."""
+    """The message says what is wrong, where, and what to do."""
     wrong = pod(
         labels={f"{GROUP}/{name}": value for name, value in labels.items()},
         requests=requests,

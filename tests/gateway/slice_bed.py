@@ -11,7 +11,7 @@ from tests.gateway.pool_bed import SMALL, FirstBatchModel, Pods, PoolBed
 from tests.gateway.ready_pods import MODEL, NAMESPACE
 from tests.gateway.runtime_bed import Model
 
-RUN_S = 0.5
+RUN_S = 1.5
 LONGEST_S = 1.25 * RUN_S
 WHOLE = SliceStart(NAMESPACE, MODEL, 100, 8)
 

@@ -118,7 +118,7 @@ def test_a_workflow_that_cannot_be_used_is_not_ready(world):
     world.documents.store.workflows.upsert(workflow())
     assert world.ready() == ("False", "MissingProfile")
     world.documents.store.workflows.upsert(workflow(slo_ms=-1))
-    assert world.ready() == ("False", "NotAccepted")
+    assert world.ready() == ("False", "Invalid")
 
 
 def test_a_template_serves_before_its_first_pod(world):
@@ -177,7 +177,7 @@ def test_a_server_that_is_not_used_says_why():
         "second": "FunctionServedTwice",
         "wrong": "Invalid",
     }
-    assert world.states("second")["Ready"] == ("False", "NotAccepted")
+    assert world.states("second")["Ready"] == ("False", "FunctionServedTwice")
 
 
 def test_numbers_of_pods(world):
@@ -205,3 +205,13 @@ def test_other_replicas_write_their_own_namespaces(world):
     assert len(list(world.conditions.statuses())) == 2
     world.foreign.add("n")
     assert list(world.conditions.statuses()) == []
+
+
+def test_documents_that_go_meanwhile(world):
+    """Writes take time: a document that is deleted before its turn has no status."""
+    world.put("f")
+    world.put_server(server())
+    statuses = world.conditions.statuses()
+    assert next(statuses).name == "w"
+    world.discovery.servers.delete(server())
+    assert list(statuses) == []

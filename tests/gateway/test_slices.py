@@ -77,7 +77,7 @@ async def test_members_are_labelled_and_wait_for_the_slice():
         await asyncio.sleep(5)
         assert (bed.gpus.begun, bed.states()) == (0, ["starting"])
         bed.pods.bind_holder(holder)
-        await asyncio.sleep(1)
+        await asyncio.sleep(1 + RUN_S)
         assert (bed.gpus.begun, bed.states()) == (1, ["ready"])
 
 

@@ -23,7 +23,7 @@ BEFORE_THE_FIRST = {
 def gateway_metrics(slo_ms=1000):
     metrics = GatewayMetrics(Prices(), PodDemand(lambda: 0.0))
     metrics.workflow_changed(None, document(slo_ms))
-    metrics.gauges = Gauges(QUEUED, {}, {}, {}, 0)
+    metrics.gauges = Gauges(QUEUED, {}, {}, {}, 0, {})
     return metrics
 
 
@@ -74,7 +74,7 @@ def test_the_first_request_begins_the_others():
 def test_rows_that_wait_are_shown_before_the_first_batch():
     """A stage whose pod has not started yet has a queue."""
     metrics = gateway_metrics()
-    metrics.gauges = Gauges({(*KEY, "f"): 0, (*KEY, "g"): 2}, {}, {}, {}, 0)
+    metrics.gauges = Gauges({(*KEY, "f"): 0, (*KEY, "g"): 2}, {}, {}, {}, 0, {})
     labels = {"namespace": "n", "workflow": "w", "stage": "g"}
     assert series_of(metrics)["esg_gateway_queue_rows"] == 1
     assert metrics.registry.get_sample_value("esg_gateway_queue_rows", labels) == 2
@@ -85,7 +85,7 @@ def test_all_series_end_with_the_workflow():
     metrics.call_ended(KEY, "hit", 0.3, cold_start=True)
     batch_ended(metrics)
     metrics.workflow_changed(document(), None)
-    metrics.gauges = Gauges({}, {}, {}, {}, 0)
+    metrics.gauges = Gauges({}, {}, {}, {}, 0, {})
     assert series_of(metrics) == {}
 
 

@@ -107,9 +107,11 @@ class PoolMachine(RuleBasedStateMachine):
             self.ledger.confirm(self.pods_by_uid[uid])
 
     def may_be_assumed(self, pod: Reservation) -> bool:
-        there = [other for other in self.pods_by_uid.values() if other.gpu_uuid == pod.gpu_uuid]
+        there = [placed for placed in self.pods_by_uid.values() if placed.gpu_uuid == pod.gpu_uuid]
         slices = [
-            other for other in there if other.pool == "holder" and other.namespace == pod.namespace
+            placed
+            for placed in there
+            if placed.pool == "holder" and placed.namespace == pod.namespace
         ]
         of_pool = {
             "": True,
@@ -122,14 +124,14 @@ class PoolMachine(RuleBasedStateMachine):
                 for held in slices
             ),
         }[pod.pool]
-        processes = [other for other in there if other.pool != "holder"]
-        cpu_milli = sum(other.cpu_milli for other in self.pods_by_uid.values())
+        processes = [placed for placed in there if placed.pool != "holder"]
+        cpu_milli = sum(placed.cpu_milli for placed in self.pods_by_uid.values())
         return (
             self.healthy
             and of_pool
             and cpu_milli + pod.cpu_milli <= CPU_MILLI
             and self.percent_of(there) + self.percent_of([pod]) <= 100
-            and sum(other.memory_mib for other in there) + pod.memory_mib <= MEMORY_MIB
+            and sum(placed.memory_mib for placed in there) + pod.memory_mib <= MEMORY_MIB
             and len(processes) < 3
         )
 

@@ -343,3 +343,15 @@ def test_a_folder_in_a_folder(tmp_path):
     (tmp_path / "notes.txt").write_text("a: [", encoding="utf-8")
     check(tmp_path / "deep" / "deeper", [PROFILE], "profile.json")
     assert check(tmp_path, [WORKFLOW])[0] == 0
+
+
+def test_a_document_with_a_status_is_valid(tmp_path):
+    """The output of `kubectl get -o yaml` can be checked: a status is written by programs."""
+    condition = {"type": "Ready", "status": "True", "reason": "Served", "message": ""}
+    documents = [
+        {**document, "status": {"conditions": [condition], "replicas": 2}}
+        for document in (WORKFLOW, PROFILE, SERVER)
+    ]
+    file = tmp_path / "documents.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    assert esg("check", str(file)).exit_code == 0

@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduler.model.document_reader import DocumentError, parse_document
 from scheduler.model.function_server import FunctionServer
 from scheduler.model.pod_template import pod_of_template
 from tests.raw_documents import SERVER, changed
@@ -87,3 +88,25 @@ def test_a_pod_without_a_scheduler_has_the_cluster_s():
         TEMPLATE, name="p", labels={}, annotations={}, owner={}, scheduler_name=""
     )
     assert "schedulerName" not in pod["spec"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods_min"),
+    [
+        ({}, 0),
+        ({"replicas": 3}, 3),
+        ({"replicas": 3, "minPods": 4}, 4),
+        ({"replicas": 30}, 20),
+        ({"replicas": 3, "maxPods": 2}, 2),
+    ],
+)
+def test_replicas_are_a_floor_between_the_limits(spec, pods_min):
+    """The number that an autoscaler sets raises minPods, up to maxPods."""
+    assert of_template(**spec).spec.pods_min == pods_min
+
+
+def test_replicas_of_selected_pods_are_refused():
+    """Selected pods have a Deployment that scales them; the default of the API server is none."""
+    assert parse_document(changed(SERVER, "spec.replicas", 0), "here")
+    with pytest.raises(DocumentError, match="replicas: applies to a template"):
+        parse_document(changed(SERVER, "spec.replicas", 2), "here")

@@ -12,8 +12,9 @@ from tests.node.real_cluster import NODE
 from tests.node.release import Release
 from tests.testbed.api import wait_until
 from tests.testbed.driver import Driver, Run, instances
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
 from tests.testbed.observations import peak_use
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 pytestmark = pytest.mark.e2e
 

@@ -1,6 +1,8 @@
 """Runs as jobs: the same in any process, brought to an end when asked, and honest about failure."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from scheduler.model.catalogue import Catalogue
 from tests.simulation.harness import quiet
 from workbench.profiles.builders import profile, workflow
-from workbench.series.processes import run_series
+from workbench.series.processes import SeriesWorker, run_series
 from workbench.simulation import registry
 from workbench.simulation.policies.minimum import Minimum
 from workbench.simulation.runs.job import SimulationJob
@@ -70,6 +72,37 @@ def registered(monkeypatch):
         monkeypatch.setattr(registry, "entry_points", lambda **_: [Point()])
 
     return register
+
+
+class _Pressed(SeriesWorker):
+    """A worker whose processes get a Ctrl-C while they start."""
+
+    def __reduce__(self):
+        return _press, ()
+
+    def run(self, job, *, stop, progress):
+        return job
+
+    def lost(self, job, reason):
+        return reason
+
+
+def _press():
+    os.kill(os.getpid(), signal.SIGINT)
+    return _Pressed()
+
+
+@pytest.mark.slow
+def test_processes_survive_a_ctrl_c_while_they_start():
+    """A terminal signals all processes, and the parent alone decides what ends."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        outcomes = run_series(
+            ["a", "b"], _Pressed(), processes=2, stop=lambda: False, progress=lambda *_: None
+        )
+        assert dict(outcomes) == {0: "a", 1: "b"}
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow

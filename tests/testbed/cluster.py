@@ -21,9 +21,10 @@ from tests.testbed.binaries import GoMissingError
 from tests.testbed.build_steps import BuildFailedError, say
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
 from tests.testbed.pods import function_pod
 from tests.testbed.processes import Process, StartFailedError
+from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.process import free_port
 
 _QUERIES = """

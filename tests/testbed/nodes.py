@@ -4,22 +4,18 @@ python -m tests.testbed.nodes COUNT GPUS > deploy/nodes/mocked-COUNTxGPUS.yaml
 """
 
 import itertools
-import json
 import sys
-import uuid
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import yaml
 
 from tests.testbed.api import Api, Json, wait_until
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 PREFIX = "esg-scheduler.io"
-MEMORY = "128Gi"
 CLIENTS = 4
 """Nodes created at the same time; on two cores a higher number gains nothing."""
-PODS = 110
-"""The kubelet's default limit of pods on a node."""
 _RANGES = 64 * 256
 """Number of ranges of 256 addresses in 127.64.0.0/10."""
 _numbers = itertools.count()
@@ -29,69 +25,6 @@ HEADER = """\
 # {count} mocked nodes of {cpu} vCPU with {gpus} GPU each. KWOK keeps them Ready in a cluster that
 # has no GPUs; `esg demo --nodes` reads them without any cluster.
 """
-
-
-def gpu_nodes(
-    count: int,
-    gpus_per_node: int,
-    *,
-    cpu: int = 16,
-    unhealthy: frozenset[tuple[int, int]] = frozenset(),
-    name_prefix: str = "node",
-) -> list[Json]:
-    """Create Node objects named `<name_prefix>-000` and up.
-
-    Args:
-        count: number of nodes.
-        gpus_per_node: GPUs of one node; 0: ordinary nodes, without the annotation.
-        cpu: vCPUs of a node.
-        unhealthy: (node number, GPU index) of the unhealthy GPUs.
-        name_prefix: separates several sets of nodes.
-    """
-    nodes = []
-    for number in range(count):
-        name = f"{name_prefix}-{number:03d}"
-        failed = frozenset(index for node, index in unhealthy if node == number)
-        inventory = gpu_inventory(name, gpus_per_node, unhealthy=failed)
-        nodes.append(gpu_node(name, inventory, cpu=cpu))
-    return nodes
-
-
-def gpu_inventory(
-    node_name: str, gpus: int, *, unhealthy: frozenset[int] = frozenset()
-) -> list[Json]:
-    """Create the agent's inventory of a node's GPUs; node name and index decide the UUIDs."""
-    return [
-        {
-            "index": index,
-            "uuid": f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node_name}/{index}')}",
-            "model": "NVIDIA A100-SXM4-80GB",
-            "memory_mib": 81_920,
-            "multiprocessors": 108,
-            "healthy": index not in unhealthy,
-        }
-        for index in range(gpus)
-    ]
-
-
-def gpu_node(name: str, inventory: list[Json], *, cpu: int = 16) -> Json:
-    """Create a Node object with this inventory; an empty one makes an ordinary node."""
-    amounts = {"cpu": str(cpu), "memory": MEMORY, "pods": str(PODS)}
-    annotations = {"kwok.x-k8s.io/node": "fake"}
-    if inventory:
-        healthy = sum(gpu["healthy"] for gpu in inventory)
-        amounts[f"{PREFIX}/gpu-percent"] = str(100 * healthy)
-        annotations[f"{PREFIX}/gpus"] = json.dumps(inventory)
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
-            "annotations": annotations,
-        },
-        "status": {"capacity": amounts, "allocatable": dict(amounts)},
-    }
 
 
 def create_nodes(api: Api, nodes: Sequence[Json], *, timeout_s: float = 120.0) -> None:

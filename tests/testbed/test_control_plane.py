@@ -12,10 +12,11 @@ import pytest
 from tests.testbed import REPOSITORY
 from tests.testbed.api import Api, ApiError, Json, wait_until
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
 from tests.testbed.pods import PREFIX, function_pod
 from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 pytestmark = pytest.mark.e2e
 

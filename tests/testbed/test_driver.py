@@ -8,9 +8,10 @@ from tests.testbed import scheduler_config
 from tests.testbed.api import Json
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.driver import Driver, instances
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
 from tests.testbed.observations import GpuUse, Observation, peak_use
 from tests.testbed.pods import function_pod
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 DIAMOND: Json = {
     "metadata": {"name": "diamond"},

@@ -10,7 +10,8 @@ from tests.testbed.api import wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.external_cluster import ExternalCluster, ExternalClusterError
 from tests.testbed.fixtures import empty
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 POD = {"metadata": {"name": "any"}, "spec": {"containers": [{"name": "main", "image": "any"}]}}
 

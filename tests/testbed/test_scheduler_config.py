@@ -13,8 +13,9 @@ import yaml
 from tests.testbed import scheduler_config
 from tests.testbed.api import Api, wait_until
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.nodes import create_nodes
 from tests.testbed.pods import function_pod
+from workbench.cluster.mocked_nodes import gpu_nodes
 
 GPU_PERCENT = "esg-scheduler.io/gpu-percent"
 

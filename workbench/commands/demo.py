@@ -12,18 +12,21 @@ from scheduler.cli.document_files import read_nodes, read_settings, read_sound
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.node import NodeError, checked_node, node_from_json
 from workbench.cluster.extender import ExtenderError
+from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.process import ProgramError
 from workbench.demo import board
 from workbench.demo.runner import DemoConfig, play
+from workbench.profiles.generated import samples
 from workbench.simulation.workloads.paper import Load
 
+_NODES = 16
 _INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
 
 
 def run_demo(
     *,
-    nodes: Path,
-    profiles: Path,
+    nodes: Path | None,
+    profiles: Path | None,
     warm_up_s: float,
     seconds: float,
     cool_down_s: float,
@@ -32,13 +35,13 @@ def run_demo(
     as_json: bool,
 ) -> None:
     """Send requests through the gateway, and print the summary."""
-    documents = read_sound(profiles)
+    documents = samples() if profiles is None else read_sound(profiles)
     workflows = [d for d in documents if isinstance(d, Workflow)]
     if not workflows:
         typer.echo(f"error: no Workflow in {profiles}; add one", err=True)
         raise typer.Exit(1)
     config = DemoConfig(
-        nodes=_checked_nodes(nodes),
+        nodes=gpu_nodes(_NODES, 1) if nodes is None else _checked_nodes(nodes),
         workflows=workflows,
         profiles=[d for d in documents if isinstance(d, FunctionProfile)],
         load=load,

@@ -30,12 +30,18 @@ def demo(
     load: Annotated[
         Literal["light", "normal", "heavy"], typer.Option(help="rate of requests, as in the paper")
     ] = "light",
-    nodes: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Node documents")] = Path(
-        "deploy/nodes/mocked-16x1.yaml"
-    ),
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Node documents; default: 16 nodes with a GPU each"
+        ),
+    ] = None,
     profiles: Annotated[
-        Path, typer.Option(exists=True, help="Workflows and FunctionProfiles")
-    ] = Path("deploy/samples"),
+        Path | None,
+        typer.Option(
+            exists=True, help="Workflows and FunctionProfiles; default: those of `esg samples`"
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="print the summary as one JSON object")
     ] = False,

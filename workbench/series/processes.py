@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import active_children, get_context
 from multiprocessing.queues import SimpleQueue
@@ -87,9 +88,10 @@ def _run_spawned(
         initargs=(worker, stop_event, progress_queue),
     ) as pool:
         try:
-            pending: dict[Future[OutcomeT], int] = {
-                pool.submit(_run_in_process, number, job): number for number, job in enumerate(jobs)
-            }
+            pending: dict[Future[OutcomeT], int] = {}
+            with _ctrl_c_blocked():  # the processes begin with it blocked, too
+                for number, job in enumerate(jobs):
+                    pending[pool.submit(_run_in_process, number, job)] = number
             while pending:
                 done, _ = wait(pending, _POLL_S, FIRST_COMPLETED)
                 while not progress_queue.empty():
@@ -107,6 +109,16 @@ def _run_spawned(
             for child in set(active_children()) - earlier_children:
                 child.terminate()
             raise
+
+
+@contextmanager
+def _ctrl_c_blocked() -> Iterator[None]:
+    """Let SIGINT wait while inside."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _outcome(future: Future[OutcomeT], job: JobT, worker: SeriesWorker[JobT, OutcomeT]) -> OutcomeT:

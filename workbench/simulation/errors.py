@@ -1,9 +1,13 @@
 """Exceptions of the simulation."""
 
+from pathlib import Path
+from traceback import extract_tb
 from typing import Self
 
 from workbench.simulation.policy import QueueKey
 from workbench.simulation.result import Result
+
+_SIMULATOR = str(Path(__file__).parent)
 
 
 class UnknownPolicyError(LookupError):
@@ -35,5 +39,13 @@ class PolicyError(RunError):
         call = "called to rescale" if key is None else f"called for queue {'/'.join(key)}"
         return cls(
             f"policy {policy}, {call} at {now_ms:,.3f} ms of the virtual clock: "
-            f"{type(problem).__name__}: {problem}"
+            f"{type(problem).__name__}: {problem}{_place(problem)}"
         )
+
+
+def _place(problem: Exception) -> str:
+    """Return file and line in the policy of a user; empty without one."""
+    for frame in extract_tb(problem.__traceback__):
+        if not frame.filename.startswith(_SIMULATOR):
+            return f" ({frame.filename}:{frame.lineno})"
+    return ""

@@ -167,7 +167,13 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
 {{- end -}}
 
-{{- define "esg.gatewayRules" -}}
+{{- /* Non-empty if the gateway's replicas own namespaces by Leases. One replica does, too, if pods are
+pooled: two of them run during a roll-out, and a pool has one dispatcher. */ -}}
+{{- define "esg.gatewayLeases" -}}
+{{- if or (gt (int .Values.gateway.replicas) 1) (eq (get .Values.gateway.settings "share") "pooled") }}true{{ end }}
+{{- end }}
+
+{{ define "esg.gatewayRules" -}}
 # Which pods serve which stages, and their address, readiness and share.
 - apiGroups: [esg-scheduler.io]
   resources: [workflows, functionservers]

@@ -16,3 +16,4 @@ class GrantedPod:
     workflow: str = ""  # of a function alone: none
     stage: str = ""  # or the function
     resource_claim: str = ""  # that gives it the GPU's folders; none: a volume does
+    is_member: bool = False  # of a pool: the percent is that of a batch in a slice

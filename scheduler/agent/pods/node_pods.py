@@ -7,7 +7,13 @@ import structlog
 
 from scheduler.agent.pods.granted_pod import GrantedPod
 from scheduler.cluster.api import Raw
-from scheduler.model.names import LABEL_FUNCTION, LABEL_STAGE, LABEL_WORKFLOW
+from scheduler.model.names import (
+    LABEL_FUNCTION,
+    LABEL_STAGE,
+    LABEL_WORKFLOW,
+    POOL_HOLDER,
+    POOL_MEMBER,
+)
 from scheduler.model.pod import Grant, grant_of, has_ended, resource_claim
 from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requested_gpu_percent, requests_whole_gpu
@@ -27,7 +33,7 @@ class NodePods:
     """The live pods of this node; also their handler.
 
     Attributes:
-        granted: pods with shares, by UID.
+        granted: pods with shares, by UID; no holders of slices, which have no process on a GPU.
         whole_gpu: names of pods that request whole GPUs of a device plugin, by UID.
         is_complete: true if all pods have been reported.
 
@@ -85,7 +91,7 @@ class NodePods:
         grant = _grant(item)
         if percent := requested_gpu_percent(item):
             self._requests[metadata["uid"]] = PodRequest(grant.gpu_uuid if grant else "", percent)
-        if grant is not None:
+        if grant is not None and grant.pool != POOL_HOLDER:
             self.granted[metadata["uid"]] = GrantedPod(
                 metadata["uid"],
                 metadata.get("namespace") or "default",
@@ -95,6 +101,7 @@ class NodePods:
                 grant.memory_mib,
                 *_stage(metadata.get("labels") or {}),
                 resource_claim(item),
+                is_member=grant.pool == POOL_MEMBER,
             )
 
     def _remove(self, item: Raw) -> None:

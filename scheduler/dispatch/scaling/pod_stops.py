@@ -36,7 +36,9 @@ def stopped_pods(
 
 def has_place(pod: Pod) -> bool:
     """Return true unless a pod is pooled and its slice has ended."""
-    return not pod.pooled or (pod.slice is not None and not pod.slice.is_closed)
+    if not pod.pooled or not pod.gpu:  # it has none yet
+        return True
+    return pod.slice is not None and not pod.slice.is_closed
 
 
 def _crowded_first(pods: Iterable[Pod]) -> list[Pod]:

@@ -127,7 +127,10 @@ class SliceHolders:
     def refusal(self, profile: FunctionProfile) -> str:
         """Return why pods of a function cannot run in slices; empty if they can."""
         if not self._settings.image:
-            return "the gateway has no image for holders of slices; set ESG_GATEWAY_HOLDER_IMAGE"
+            return (
+                "the gateway has no image for holders of slices (ESG_GATEWAY_HOLDER_IMAGE); the "
+                "chart gives it one with gateway.settings.share pooled, or with several replicas"
+            )
         max_s = min(GRACE_S, self._settings.grace_max_s) - MARGIN_S - 2 * CONTACT_S
         if (run_s := longest_run_s(profile)) <= max_s:
             return ""

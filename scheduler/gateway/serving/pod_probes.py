@@ -1,7 +1,7 @@
 """Questions to the model servers of pods: what their models take, and whether they are back."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 import structlog
 
@@ -21,8 +21,8 @@ class PodProbes:
     """Reads the metadata of ready pods, and waits for those that refused connections.
 
     Attributes:
-        signatures: signature of each function whose ready pods all have it. During a rollout, one
-            may take what another one does not.
+        signatures: signature of each function whose ready pods all have it; another dictionary
+            after each change. During a rollout, a pod may take what another one does not.
 
     Args:
         dispatcher: dispatcher of the pods.
@@ -33,7 +33,7 @@ class PodProbes:
     def __init__(
         self, dispatcher: Dispatcher, pods: ConnectedPods, on_report: Callable[[], None]
     ) -> None:
-        self.signatures: dict[FunctionKey, ModelSignature] = {}
+        self.signatures: Mapping[FunctionKey, ModelSignature] = {}
         self._dispatcher = dispatcher
         self._pods = pods
         self._on_report = on_report
@@ -117,7 +117,7 @@ class PodProbes:
         for connected in ready:
             if connected.signature != signature:
                 signature = None
-        if signature is None:
-            self.signatures.pop(function, None)
-        else:
-            self.signatures[function] = signature
+        if self.signatures.get(function) == signature:
+            return
+        others = {key: value for key, value in self.signatures.items() if key != function}
+        self.signatures = others if signature is None else {**others, function: signature}

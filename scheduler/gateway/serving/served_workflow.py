@@ -1,6 +1,6 @@
 """A workflow that calls can name."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.gateway.calls import CallError
@@ -21,9 +21,14 @@ class ServedWorkflow:
         names, functions: names and functions of the workflow's stages.
     """
 
-    __slots__ = ("flow", "functions", "key", "names", "slo_ms")
+    __slots__ = ("_accepted", "flow", "functions", "key", "names", "slo_ms")
 
     def __init__(self, workflow: Workflow) -> None:
+        self._accepted: tuple[Hashable, int | None, Mapping[FunctionKey, ModelSignature]] = (
+            None,
+            None,
+            {},
+        )
         self.key = workflow.key
         self.slo_ms = workflow.spec.slo.latency_ms
         self.flow = DataFlow(workflow)
@@ -57,11 +62,16 @@ class ServedWorkflow:
         Args:
             request: request of the client.
             only: index of the only stage that is run; None: all stages are run.
-            signatures: inputs and outputs of the functions' models, as far as they are known.
+            signatures: inputs and outputs of the functions' models, as far as they are known; it
+                does not change.
 
         Raises:
             MessageError: the models take no such request.
         """
+        form, stage, known_signatures = self._accepted
+        # Requests with the same header share their form.
+        if request.joinable is form and signatures is known_signatures and only == stage:
+            return
         first, last = self.flow.ends(only)
         functions, names = self.functions, self.names
         check_request(
@@ -71,6 +81,7 @@ class ServedWorkflow:
             if request.outputs
             else (),
         )
+        self._accepted = request.joinable, only, signatures
 
     def called(self, stage: str | None) -> list[FunctionKey]:
         """Return the functions that a call needs; raises like `index`."""

@@ -58,5 +58,9 @@ func main() {
 		w.Write(make([]byte, size))
 	})
 	http.HandleFunc("GET /v2/models/{model}/ready", func(w http.ResponseWriter, _ *http.Request) {})
+	http.HandleFunc("GET /v2/models/{model}", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"name":"m","inputs":[{"name":"x","datatype":"FP32","shape":[-1,-1]}],`+
+			`"outputs":[{"name":"y","datatype":"FP32","shape":[-1,-1]}]}`)
+	})
 	log.Fatal(http.ListenAndServe(os.Args[1], nil))
 }
