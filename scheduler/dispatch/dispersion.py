@@ -4,7 +4,7 @@ from math import inf
 
 COUNT_MS = 1_000.0  # of one count
 WINDOW = 60.0  # counts
-PRIOR_COUNTS = 20  # of a Poisson process, before the first one
+PRIOR_COUNTS = 60  # of a Poisson process, before the first one
 RATIO_MIN, RATIO_MAX = 0.25, 4.0
 
 
