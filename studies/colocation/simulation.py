@@ -75,14 +75,8 @@ class TrainingSlowdown(NeighbourSlowdown):
 class YieldingPods(WarmPods):
     """Pods of inference, for which workers free their share."""
 
-    def __init__(
-        self,
-        state: SimulationState,
-        slices: SimulatedSlices,
-        workers: TrainingWorkers,
-        release_ms: float,
-    ) -> None:
-        super().__init__(state, slices)
+    def __init__(self, state: SimulationState, workers: TrainingWorkers, release_ms: float) -> None:
+        super().__init__(state, SimulatedSlices(state))
         self._workers = workers
         self._release_ms = release_ms
 
@@ -115,7 +109,7 @@ class ColocatedSimulation(WarmSimulation):
     ) -> None:
         super().__init__(state, policy, seed, observers)
         self.workers = TrainingWorkers(state, training)
-        self._pods = YieldingPods(state, self._slices, self.workers, training.release_ms)
+        self._pods = YieldingPods(state, self.workers, training.release_ms)
         self._executions.slowdown = TrainingSlowdown(state.scenario, self.workers)
         self._arrivals_ended = False
 
