@@ -175,8 +175,8 @@ generated, not measured.
 
 Where memory holds what the scaler wants, even spread serves all that any placement could. Where it
 does not, a few processes find no GPU with enough memory left, and the loss is the difference of the
-columns *served* and *any placement at most*. The largest first is no better: then the small ones,
-whose rows wait for no others, find no room. So the product has the even rule, and no search.
+columns *served* and *any placement at most*: the most that a search could gain. The largest first
+is worse. So the product has the even rule, and no search.
 """
 
 
