@@ -252,7 +252,7 @@ bench-objective: setup ## requests in time and their cost by objective and sprea
 	@$(BIN)/python -m studies.plans.objective
 
 .PHONY: bench-warm
-bench-warm: setup ## requests in time and idle cost of pods with fixed shares (minutes); writes docs/warm.md
+bench-warm: setup ## requests in time, what is set aside, and fewest nodes of reserved and pooled pods (minutes); writes docs/warm.md
 	@$(BIN)/python -m studies.plans.warm
 
 .PHONY: bench-simulator
