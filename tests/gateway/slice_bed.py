@@ -21,14 +21,14 @@ class Gpus:
 
     Attributes:
         running: percent that runs now, by GPU.
-        most: the largest of it.
+        most_percent: the largest of it.
         begun: number of runs.
         on_begin: called with the GPU at each begin of a run.
     """
 
     def __init__(self):
         self.running = defaultdict(int)
-        self.most = 0
+        self.most_percent = 0
         self.begun = 0
         self.on_begin = lambda gpu: None
 
@@ -36,7 +36,7 @@ class Gpus:
         """Run a batch on a pod's GPU, to its end also without its client."""
         self.begun += 1
         self.running[pod.gpu] += pod.gpu_percent
-        self.most = max(self.most, self.running[pod.gpu])
+        self.most_percent = max(self.most_percent, self.running[pod.gpu])
         self.on_begin(pod.gpu)
         ended = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_later(RUN_S, self._end, pod, ended)

@@ -165,7 +165,7 @@ class Bed:
     async def call(self, name, namespace):
         """Send one request through a replica; the row has its own number."""
         row = next(self._rows)
-        tensor = {"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [row]}
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [row]}
         url = f"http://{HOSTS[name]}:{self.port}/{namespace}/v2/models/w/infer"
         try:
             async with self.client.post(url, json={"inputs": [tensor]}) as answer:

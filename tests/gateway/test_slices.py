@@ -61,7 +61,7 @@ async def test_processes_above_100_percent_never_run_above_the_slice():
         for seed, arrays in enumerate(outputs):
             x = rows(FULL, seed)
             np.testing.assert_array_equal(arrays["y-f"], expected({"f": ()}, x)["y-f"])
-        assert bed.gpus.most == 100
+        assert bed.gpus.most_percent == 100
 
 
 @virtually
@@ -185,7 +185,7 @@ async def test_a_process_that_was_stopped_sends_nothing_before_it_has_asked():
 
 @virtually
 async def test_a_restarted_gateway_waits_for_the_longest_run():
-    """What a former process has begun may still run, and nobody knows it."""
+    """Batches of a former process may still run, and nobody knows of them."""
     pods, gpus = Pods(), Gpus()
     async with pooled_gateway(pods, gpus) as bed:
         await bed.serve(2)
@@ -204,7 +204,7 @@ async def test_a_restarted_gateway_waits_for_the_longest_run():
             await asyncio.sleep(0.01)
         assert asyncio.get_running_loop().time() >= restarted_s + LONGEST_S
         await call
-        assert gpus.most == 100
+        assert gpus.most_percent == 100
 
 
 @virtually
@@ -222,7 +222,7 @@ async def test_a_first_batch_takes_its_place_among_the_others():
         assert f"default/{new}" in [name for name, _ in bed.warmed]
         assert not all(call.done() for call in calls)
         await asyncio.gather(*calls)
-        assert bed.gpus.most == 100
+        assert bed.gpus.most_percent == 100
         assert bed.slice.is_idle
 
 

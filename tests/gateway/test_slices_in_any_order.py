@@ -70,8 +70,8 @@ class KubeletPods(Pods):
     def _place(self, name):
         """Bind a pod that has no node, if there is a GPU for it."""
         holders = self.holders()
-        taken = set(map(self.gpu_of, holders))
-        live = {self.gpu_of(other) for other in holders if not self._is_deleted(other)}
+        used = set(map(self.gpu_of, holders))
+        live = {self.gpu_of(holder) for holder in holders if not self._is_deleted(holder)}
         if self.gpu_of(name) is not None or self._is_deleted(name):
             return
         if not self.is_holder(name):
@@ -79,7 +79,7 @@ class KubeletPods(Pods):
                 if gpu in live:
                     self.bind(name, gpu=gpu)
                     return
-        elif free := [gpu for gpu in GPUS if gpu not in taken and not self.reserved[gpu]]:
+        elif free := [gpu for gpu in GPUS if gpu not in used and not self.reserved[gpu]]:
             self.reserved[free[0]] += 100
             self.bind_holder(name, gpu=free[0])
 
