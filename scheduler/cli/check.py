@@ -110,12 +110,24 @@ def _cross_reference_problems(
         if not attained.meets_objective:
             field = "spec.slo.latencyMs"
             problems.append(Problem(source, document, field, str(attained), warning=True))
-    return [*missing, *problems, *_unmeasured(documents)]
+    invalid = _invalid_profiles(documents)
+    return [*missing_profiles(catalogue, sources, invalid), *problems, *_unmeasured(documents)]
+
+
+def _invalid_profiles(documents: DocumentSet) -> set[str]:
+    """Return the names of profiles with a fault, whose users need no fault of their own."""
+    kind = "FunctionProfile "
+    return {
+        problem.document.removeprefix(kind)
+        for problem in documents.problems
+        if problem.document.startswith(kind)
+    }
 
 
 def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
     """Find FunctionServers without a profile, and functions with several in one namespace."""
-    profiles = {d.metadata.name for _, d in documents.documents if isinstance(d, FunctionProfile)}
+    profiles = _invalid_profiles(documents)
+    profiles |= {d.metadata.name for _, d in documents.documents if isinstance(d, FunctionProfile)}
     first: dict[tuple[str, str], str] = {}
     for source, document in documents.documents:
         if not isinstance(document, FunctionServer):

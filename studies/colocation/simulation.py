@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from scheduler.dispatch.pods import Pod, Share
+from scheduler.dispatch.pods import Pod
+from scheduler.dispatch.scaling.scaler import PodStart
 from scheduler.model.catalogue import Catalogue
 from studies.colocation.training_workers import TrainingClass, TrainingShare, TrainingWorkers
 from workbench.simulation.arrival_stream import expected_rates_rps, stream
@@ -17,6 +18,7 @@ from workbench.simulation.containers.functions import Container
 from workbench.simulation.execution import NeighbourSlowdown
 from workbench.simulation.live.pods import WarmPods
 from workbench.simulation.live.simulation import WarmSimulation
+from workbench.simulation.live.slices import SimulatedSlices
 from workbench.simulation.loop import NO_OBSERVERS, Observers
 from workbench.simulation.policy import Policy
 from workbench.simulation.result import Result
@@ -74,16 +76,14 @@ class YieldingPods(WarmPods):
     """Pods of inference, for which workers free their share."""
 
     def __init__(self, state: SimulationState, workers: TrainingWorkers, release_ms: float) -> None:
-        super().__init__(state)
+        super().__init__(state, SimulatedSlices(state))
         self._workers = workers
         self._release_ms = release_ms
 
-    def start(
-        self, namespace: str, function: str, share: Share, now_ms: float, *, warm: bool
-    ) -> Pod | None:
+    def start(self, start: PodStart, now_ms: float, *, warm: bool) -> Pod | None:
         """Start a pod where it would be without workers; those that it displaces are evicted."""
         self._workers.withdraw(now_ms)
-        pod = super().start(namespace, function, share, now_ms, warm=warm)
+        pod = super().start(start, now_ms, warm=warm)
         evicted_gpus = self._workers.restore(now_ms)
         if pod is not None and evicted_gpus:
             pod.ready_ms += self._release_ms

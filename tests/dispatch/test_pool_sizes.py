@@ -232,3 +232,18 @@ def test_the_gpu_with_most_processes_loses_one_first():
     while not stopped and pool.now_ms < 2 * MINUTE_MS:
         stopped = pool.step().stops
     assert stopped[0].gpu == crowded
+
+
+def test_what_waits_below_the_objective_enlarges_the_pool():
+    """By the pods that serve it within the time of a start, before its rate is known."""
+    pool = PoolOwner()
+    pool.expect(10.0)
+    for _ in range(2):
+        pool.step()
+    assert [known.percent for known in pool.dispatcher.slices] == [60]
+    for _ in range(28):  # no more than chance allows at 10 requests a second
+        pool.owner.arrive(now_ms=pool.now_ms)
+    pool.now_ms += 300.0
+    for run in pool.owner.open_runs:
+        pool.dispatcher.run_ended(run, pool.now_ms)
+    assert [start.percent for start in pool.step().slice_starts] == [100]

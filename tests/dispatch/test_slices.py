@@ -212,7 +212,7 @@ class Account:
         ]
         self.owner = Owner(documents)
         self.slices, self.pods, self.numbers = {}, [], count()
-        self.kept = {}  # run that failed: its predicted end
+        self.unanswered_ms = {}  # run that failed: its predicted end
         for gpu in GPUS:
             self.set(gpu, 1, 0.0)
 
@@ -224,7 +224,7 @@ class Account:
             self.owner.dispatcher.set_slice(self.slices[gpu], now_ms)
 
     def used(self, gpu):
-        runs = [*self.owner.open_runs, *self.kept]
+        runs = [*self.owner.open_runs, *self.unanswered_ms]
         running = {run.pod.name: run.pod for run in runs if run.pod.gpu == gpu}
         shares = [pod.share for pod in running.values()]
         return sum(share.gpu_percent for share in shares), sum(share.cpu for share in shares)
@@ -241,7 +241,7 @@ class Account:
             free = pod.share.gpu_percent <= known.free_percent and (
                 pod.share.cpu <= known.cpus - known.used_cpus
             )
-            has_tokens = bool(pod.runs) or any(run.pod is pod for run in self.kept)
+            has_tokens = bool(pod.runs) or any(run.pod is pod for run in self.unanswered_ms)
             expected = known.is_open and len(pod.runs) < pod.slots and (has_tokens or free)
             assert pod.is_open == expected
             assert (pod in self.owner.dispatcher.functions[pod.function].pool.open) == expected
@@ -263,18 +263,20 @@ class Account:
             dispatcher.close_slice(SPACE, gpu, now_ms)
         elif kind == "gone" and self.pods:
             lost = dispatcher.remove_pod(self.pods.pop(number % len(self.pods)), now_ms)
-            self.kept |= {run: run.end_ms for run in lost}
+            self.unanswered_ms |= {run: run.end_ms for run in lost}
         elif kind == "end" and run:
             dispatcher.run_ended(run, now_ms)
         elif kind == "fail" and run:
             dispatcher.run_failed(run, now_ms, retryable=number % 2 == 0)
-            self.kept[run] = run.end_ms
+            self.unanswered_ms[run] = run.end_ms
 
     def wake(self, now_ms):
         """Wake the dispatcher at each of its times up to now."""
         while self.owner.dispatcher.wake_at_ms <= now_ms:
             self.owner.dispatcher.wake(now_ms)
-        self.kept = {run: end_ms for run, end_ms in self.kept.items() if end_ms > now_ms}
+        self.unanswered_ms = {
+            run: end_ms for run, end_ms in self.unanswered_ms.items() if end_ms > now_ms
+        }
 
 
 FUNCTIONS = (["f0", "f1"], ["f1", "f0"])
@@ -291,7 +293,7 @@ def played(steps):
         account.step(kind, number, now_ms)
         account.wake(now_ms)
         account.check()
-    while account.owner.open_runs or account.kept:
+    while account.owner.open_runs or account.unanswered_ms:
         now_ms += 500.0
         account.wake(now_ms)
         for run in account.owner.open_runs:

@@ -38,6 +38,16 @@ def wanted_pods(
     return wanted
 
 
+def backlog_pods(function: FunctionState, target: PodTarget, now_ms: float) -> float:
+    """Return the pods that serve what waits within the time of a start, below the objective."""
+    if function.shortfall_ratio <= 0.0:
+        return 0.0
+    start_ms = max(function.cold_start_ms + target.configuration.latency_ms, PERIOD_MS)
+    late_rows = sum(queue.late_rows_since(now_ms - start_ms) for queue in function.queues)
+    rows = function.rows - function.late_rows + late_rows
+    return rows * target.configuration.latency_ms / target.configuration.batch / start_ms
+
+
 def met_ratio(function: FunctionState) -> float:
     """Return the part of the allowed wait that is left: none at twice the allowed misses."""
     return min(max(1.0 - function.shortfall_ratio, 0.0), 1.0)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, Share
-from scheduler.dispatch.scaling.pod_counts import met_ratio, objective_ratio
+from scheduler.dispatch.scaling.pod_counts import backlog_pods, met_ratio, objective_ratio
 from scheduler.dispatch.scaling.pod_targets import CountLimits, PodTarget, StartBackoff
 from scheduler.dispatch.scaling.pool_sizes import (
     WHOLE_PERCENT,
@@ -135,8 +135,9 @@ class PoolScaler:
         functions = {}
         for key, target in targets.items():
             state = self._dispatcher.functions[key]
+            busy_pods = target.busy_pods + backlog_pods(state, target, now_ms)
             functions[key] = PoolFunction(
-                target.share, target.busy_pods, objective_ratio(state), met_ratio(state)
+                target.share, busy_pods, objective_ratio(state), met_ratio(state)
             )
         gpu = PoolGpu(
             prices.gpu_memory_mib.get(pool_key[1], inf),

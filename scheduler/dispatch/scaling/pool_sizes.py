@@ -163,16 +163,16 @@ def _processes(
         return dict.fromkeys(functions, 0.0) | {key: float(goal) for key, goal in goals.items()}
     free_mib, free_clients = slices * gpu.memory_mib, slices * CLIENTS_MAX
     counts = dict.fromkeys(functions, 0)
-    least = [(_reserve_ratio(functions[key], 0), key) for key in goals]
-    heapify(least)
-    while least:
-        _, key = heappop(least)
+    queue = [(_reserve_ratio(functions[key], 0), key) for key in goals]
+    heapify(queue)
+    while queue:
+        _, key = heappop(queue)
         share = functions[key].share
         if counts[key] < goals[key] * slices and share.memory_mib <= free_mib and free_clients:
             free_mib -= share.memory_mib
             free_clients -= 1
             counts[key] += 1
-            heappush(least, (_reserve_ratio(functions[key], counts[key]), key))
+            heappush(queue, (_reserve_ratio(functions[key], counts[key]), key))
     return {key: count / slices for key, count in counts.items()}
 
 
