@@ -18,6 +18,8 @@ $(STAMP): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
 	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@echo "compiling the kernels, once: some 20 s"
+	@$(BIN)/esg warm-up
 	@touch $@
 
 # Programs of others whose dependencies conflict with ours: tools that the chart is held against, and model servers that
@@ -250,7 +252,7 @@ bench-objective: setup ## requests in time and their cost by objective and sprea
 	@$(BIN)/python -m studies.plans.objective
 
 .PHONY: bench-warm
-bench-warm: setup ## requests in time and idle cost of pods with fixed shares (minutes); writes docs/warm.md
+bench-warm: setup ## requests in time, what is set aside, and fewest nodes of reserved and pooled pods (minutes); writes docs/warm.md
 	@$(BIN)/python -m studies.plans.warm
 
 .PHONY: bench-simulator

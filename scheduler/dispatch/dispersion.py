@@ -3,8 +3,7 @@
 from math import inf
 
 COUNT_MS = 1_000.0  # of one count
-WINDOW = 60.0  # counts
-PRIOR_COUNTS = 20  # of a Poisson process, before the first one
+WINDOW = 60  # counts
 RATIO_MIN, RATIO_MAX = 0.25, 4.0
 
 
@@ -12,7 +11,8 @@ class Dispersion:
     """Variance of the number of rows that arrive in a second over its mean; 1: a Poisson process.
 
     Half of the mean squared difference of successive counts is the variance, without that of a rate
-    that rises or falls slowly. The weights of the counts fall exponentially by `WINDOW`.
+    that rises or falls slowly. The weights of the counts fall exponentially by `WINDOW`; before the
+    first one there were as many of a Poisson process.
     """
 
     __slots__ = ("_arrived", "_count", "_mean", "_since_ms", "_variance")
@@ -38,7 +38,7 @@ class Dispersion:
             self._variance = weight * self._variance + (count - previous) ** 2 / 2.0
             self._mean = weight * self._mean + (count + previous) / 2.0
         elif not self._mean:
-            self._variance = self._mean = float(PRIOR_COUNTS * count)
+            self._variance = self._mean = float(WINDOW * count)
 
     @property
     def ratio(self) -> float:

@@ -139,9 +139,10 @@ def fewest_nodes(results: Results, share: str, setting: str, percent: int) -> No
         outcome = mean(results, share, setting, nodes)
         if outcome is None:
             return None
-        if outcome.hit_ratio >= percent / 100:
-            return NodeCount(nodes, outcome)
-    return NodeCount(None, outcome)
+        is_reached = outcome.hit_ratio >= percent / 100
+        if is_reached or nodes == NODES_MAX:
+            return NodeCount(nodes if is_reached else None, outcome)
+    raise AssertionError(f"{setting} needs more than {NODES_MAX} nodes")
 
 
 def next_cases(results: Results, requests: int, seeds: int) -> Iterator[WarmCase]:

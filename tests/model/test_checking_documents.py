@@ -351,11 +351,8 @@ def test_a_file_without_documents(tmp_path, content):
     """A file without documents is an error with a reason."""
     status, output = check(tmp_path, content)
     assert status == 1
-    assert output == (
-        f"error: {tmp_path}: the file: no document of esg-scheduler.io; name files or folders "
-        "that have some\n"
-        "no document: 1 error, 0 warnings\n"
-    )
+    assert "the file: no document of esg-scheduler.io; name files or folders that have" in output
+    assert output.endswith("no document: 1 error, 0 warnings\n")
 
 
 def test_an_empty_folder(tmp_path):

@@ -49,7 +49,7 @@ def least_dollars(documents: Catalogue) -> float:
         [(gpu.model, c) for gpu in profile.spec.gpus for c in gpu.configurations]
         for profile in (documents.profile(stage.function) for stage in spec.stages)
     ]
-    least = inf
+    minimum_dollars = inf
     for choice in product(*rows):
         ends_ms: dict[str, float] = {}
         for stage, (_, c) in zip(spec.stages, choice, strict=True):  # listed in their order
@@ -59,8 +59,8 @@ def least_dollars(documents: Catalogue) -> float:
                 Prices().request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, c.batch, model)
                 for model, c in choice
             )
-            least = min(least, dollars)
-    return least
+            minimum_dollars = min(minimum_dollars, dollars)
+    return minimum_dollars
 
 
 @examples(2 if config.DISABLE_JIT else 60)
