@@ -13,7 +13,7 @@ from scheduler.search.chains.astar import StageChain
 from scheduler.search.frontiers.arrays import Floats, Integers
 
 
-@njit
+@njit(nogil=True)
 def merge_per_call(
     first_ms: Floats, first_cost: Floats, chain: StageChain, budget_ms: float, costs: Floats
 ) -> None:
@@ -40,7 +40,7 @@ def merge_per_call(
             costs[at] = first_cost[i] + cheapest
 
 
-@njit
+@njit(nogil=True)
 def _is_dominated(times_ms: Floats, firsts: Integers, time_ms: float, first: int) -> bool:
     """Compare with the K fastest of cheaper states, each of another first configuration; add it."""
     at = len(firsts) - 1
@@ -56,7 +56,7 @@ def _is_dominated(times_ms: Floats, firsts: Integers, time_ms: float, first: int
     return False
 
 
-@njit
+@njit(nogil=True)
 def astar_with_dominance(
     first_ms: Floats, first_cost: Floats, chain: StageChain, budget_ms: float, costs: Floats
 ) -> None:

@@ -243,7 +243,7 @@ def place(  # noqa: PLR0913 - each by its name
     ready_ms = np.full(len(fleet.arrays.gpu_model), inf)
     warm_names = affinities.warm
     if len(warm_names) > len(node_rows):  # a function may be warm on all nodes of a large cluster
-        nodes = (fleet.nodes[row] for row in node_rows.tolist() if row >= 0)
+        nodes = [fleet.nodes[row] for row in node_rows.tolist() if row >= 0]
         warm_names = [node.name for node in nodes if node is not None and node.name in warm_names]
     warm = fleet.rows(list(warm_names))
     warm = warm[warm >= 0]
