@@ -18,6 +18,8 @@ $(STAMP): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
 	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@echo "compiling the kernels, once: some 20 s"
+	@$(BIN)/esg warm-up
 	@touch $@
 
 # Programs of others whose dependencies conflict with ours: tools that the chart is held against, and model servers that

@@ -39,7 +39,7 @@ def main() -> int:
             f"{NODES:,} nodes, {PODS:,} pods  {memory_mib(process.pid)['VmRSS']:6.0f} MiB",
             flush=True,
         )
-        client = SchedulerClient(TimedConnection(port), NODES)
+        client = SchedulerClient(TimedConnection(port), NODES, process.pid)
         for _ in range(CALLS):
             client.place(NAMES, CallTimes(), bind=True)
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:

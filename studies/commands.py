@@ -3,6 +3,7 @@
 A command imports the module that carries it out when it runs, so that help is quick.
 """
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -70,6 +71,7 @@ def jobs(
     to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Compare policies of training clusters on the same jobs, by job completion times."""
+    _require_extra()
     from studies.training.command.command import compare_job_policies
     from studies.training.runs.setup import JobsSetup
 
@@ -177,6 +179,7 @@ def paper(
     ] = False,
 ) -> None:
     """Repeat the ESG paper's evaluation with all policies and write the document."""
+    _require_extra()
     from studies.paper.command import evaluate
     from studies.paper.evaluation import EvaluationSize
     from studies.paper.measured_document import MeasuredInput
@@ -209,10 +212,21 @@ def colocate(
     seed: Annotated[int, typer.Option(min=0, help="of arrivals and run times")] = 0,
 ) -> None:
     """Train in the share of GPUs that inference leaves, and write the document."""
+    _require_extra()
     from studies.colocation.command import study_colocation
     from studies.colocation.study import StudySize
 
     study_colocation(document, StudySize(minutes, _settings(setting), seed))
+
+
+def _require_extra() -> None:
+    """Exit if the libraries of the extra are not installed."""
+    if find_spec("scipy") is None:
+        text = (
+            "studies need scipy, which is not installed; run pip install 'esg-scheduler[studies]'"
+        )
+        typer.echo(f"error: {text}", err=True)
+        raise typer.Exit(1)
 
 
 def _settings(names: list[str] | None) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""``esg check``: validate documents, and their references to one another."""
+"""``esg check``: validate documents, and their references to one another.
+
+The kernels are imported where a plan is computed: for a workflow whose profiles are all there.
+"""
 
 import json
 from collections import Counter
@@ -9,16 +12,12 @@ from pathlib import Path
 import typer
 
 from scheduler.cli.document_files import DocumentSet, duplicates, read_paths, read_settings
-from scheduler.cli.fleet_file import read_fleet
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.document_reader import Problem, stage_limit_problems
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.function_server import FunctionServer
 from scheduler.model.names import GROUP
-from scheduler.search.attainment import attainment
-from scheduler.search.planner import Planner, PlanningError
-from scheduler.search.tables import max_p95_ratio
 from scheduler.settings import Settings
 
 
@@ -34,7 +33,11 @@ def check_documents(
         as_json: true if all is printed as one object.
     """
     settings = read_settings()
-    fleet = None if nodes is None else read_fleet(nodes, settings.limits)
+    fleet = None
+    if nodes is not None:
+        from scheduler.cli.fleet_file import read_fleet
+
+        fleet = read_fleet(nodes, settings.limits)
     documents = read_paths(paths)
     problems = [
         *documents.problems,
@@ -55,8 +58,8 @@ def check_documents(
     errors = [problem for problem in problems if strict or not problem.warning]
     kinds = Counter[str](document.kind for _, document in documents.documents)
     if as_json:
-        found = {"documents": kinds, "problems": [asdict(problem) for problem in problems]}
-        typer.echo(json.dumps(found, indent=2))
+        report = {"documents": kinds, "problems": [asdict(problem) for problem in problems]}
+        typer.echo(json.dumps(report, indent=2))
     else:
         _print(problems, kinds)
     if errors:
@@ -94,28 +97,32 @@ def _cross_reference_problems(
     sources = {d.key: source for source, d in documents.documents if isinstance(d, Workflow)}
     missing = missing_profiles(catalogue, sources)
     incomplete = {problem.document for problem in missing}
-    planner = Planner(catalogue, settings.rules)
+    complete = {
+        key: sources[key] for key in sources if f"Workflow {'/'.join(key)}" not in incomplete
+    }
     problems = []
-    for (namespace, name), workflow in catalogue.workflows.items():
-        document = f"Workflow {namespace}/{name}"
-        if document in incomplete:
-            continue
-        source = sources[workflow.key]
-        try:
-            prepared = planner.workflow(namespace, name)
-            attained = attainment(prepared, fleet, settings.margin_ratio)
-        except PlanningError as error:
-            problems.append(Problem(source, document, "spec.stages", str(error)))
-            continue
-        if not attained.meets_objective:
-            field = "spec.slo.latencyMs"
-            problems.append(Problem(source, document, field, str(attained), warning=True))
-    return [*missing, *problems, *_unmeasured(documents)]
+    if complete:
+        from scheduler.cli.attainability import unattainable
+
+        problems = list(unattainable(catalogue, complete, settings, fleet))
+    invalid = _invalid_profiles(documents)
+    return [*missing_profiles(catalogue, sources, invalid), *problems, *_unmeasured(documents)]
+
+
+def _invalid_profiles(documents: DocumentSet) -> set[str]:
+    """Return the names of profiles with a fault, whose users need no fault of their own."""
+    kind = "FunctionProfile "
+    return {
+        problem.document.removeprefix(kind)
+        for problem in documents.problems
+        if problem.document.startswith(kind)
+    }
 
 
 def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
     """Find FunctionServers without a profile, and functions with several in one namespace."""
-    profiles = {d.metadata.name for _, d in documents.documents if isinstance(d, FunctionProfile)}
+    profiles = _invalid_profiles(documents)
+    profiles |= {d.metadata.name for _, d in documents.documents if isinstance(d, FunctionProfile)}
     first: dict[tuple[str, str], str] = {}
     for source, document in documents.documents:
         if not isinstance(document, FunctionServer):
@@ -146,7 +153,8 @@ def _unmeasured(documents: DocumentSet) -> list[Problem]:
             warning=True,
         )
         for source, document in documents.documents
-        if isinstance(document, FunctionProfile) and max_p95_ratio(document) is not None
+        if isinstance(document, FunctionProfile)
+        and any(c.p95_ms is not None for gpu in document.spec.gpus for c in gpu.configurations)
         for index, gpu in enumerate(document.spec.gpus)
         if (count := sum(c.p95_ms is None for c in gpu.configurations))
     ]

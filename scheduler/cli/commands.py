@@ -28,6 +28,8 @@ _PANEL = "In a cluster"
 app = typer.Typer(
     name="esg",
     help="GPU shares, batches and vCPUs of function pods from their workflow's latency SLO.",
+    epilog="Exit status: 0: done; 1: an error, or a finding; 2: wrong arguments or settings; "
+    "130: Ctrl-C.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

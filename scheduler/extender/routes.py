@@ -5,13 +5,14 @@ and ``Error``, which is all that kube-scheduler reads.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import lru_cache
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 from pydantic_core import to_json
 
-from scheduler.extender.scheduling import Decision
 from scheduler.extender.service import Service
 from scheduler.extender.wire import (
     ExtenderArgs,
@@ -30,9 +31,17 @@ _BIND = Reader(ExtenderBindingArgs)
 _PREEMPT = Reader(ExtenderPreemptionArgs)
 
 
+class _DirectRoute(APIRoute):
+    """A documented route without FastAPI's layers, which resolve what these endpoints lack."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the endpoint, which reads its request and answers it."""
+        return self.endpoint
+
+
 def router(service: Service) -> APIRouter:
     """Build the routes of filter, prioritize, bind and preempt."""
-    routes = APIRouter(tags=["kube-scheduler"])
+    routes = APIRouter(tags=["kube-scheduler"], route_class=_DirectRoute)
 
     @routes.post("/filter", response_model=ExtenderFilterResult, **openapi_body(ExtenderArgs))
     async def filter_nodes(request: Request) -> Response:
@@ -67,9 +76,10 @@ async def _filter(service: Service, args: ExtenderArgs) -> Mapping[str, Any]:
         decision = await service.filter(args.Pod, args.names())
     except RefusedError as error:
         return _filter_result(NodeNames=None if whole else [], Error=escape_percent(str(error)))
-    failed = _reasons(decision, resolvable=True)
-    unresolvable = _reasons(decision, resolvable=False)
-    reasons = {"FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable}
+    reasons: dict[str, dict[str, str]] = {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}}
+    failed, unresolvable = reasons.values()
+    for name, refusal in decision.refusals.items():
+        (failed if refusal.resolvable else unresolvable)[name] = escape_percent(refusal.reason)
     if not whole or args.Nodes is None:
         return _filter_result(NodeNames=decision.passing, **reasons)
     objects = {node["metadata"]["name"]: node for node in args.Nodes["items"] or []}
@@ -109,6 +119,7 @@ async def _answer(
     return Response(content, media_type="application/json")
 
 
+@lru_cache(maxsize=1024)  # thousands of nodes a call may be refused, for few distinct reasons
 def escape_percent(text: str) -> str:
     """Replace percent signs.
 
@@ -117,14 +128,6 @@ def escape_percent(text: str) -> str:
     "40 %!f(MISSING)ree".
     """
     return text.replace("%", "percent")
-
-
-def _reasons(decision: Decision, *, resolvable: bool) -> dict[str, str]:
-    return {
-        name: escape_percent(refusal.reason)
-        for name, refusal in decision.refusals.items()
-        if refusal.resolvable is resolvable
-    }
 
 
 def _filter_result(**fields: Any) -> dict[str, Any]:

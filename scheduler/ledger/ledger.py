@@ -13,7 +13,7 @@ from scheduler.ledger.demand_mix import DemandCounter
 from scheduler.ledger.gpu_names import GpuNames, NameConflict
 from scheduler.ledger.pools import Pools
 from scheduler.ledger.reservation import Reservation
-from scheduler.model.names import POOL_MEMBER
+from scheduler.model.names import POOL_HOLDER, POOL_MEMBER
 from scheduler.model.node import Node
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.fragmentation import RequestClass, RequestMix
@@ -48,7 +48,7 @@ class Ledger:
         limits: limits of what the pods of one GPU may reserve together.
         pools: slices of GPUs that namespaces hold, and their members.
         free_capacity_epoch: number of events that may have freed capacity: a release, a node that
-            was added or changed.
+            was added or changed, a holder that is seen bound.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -143,6 +143,7 @@ class Ledger:
             return
         self._release(reservation.uid)
         self._reserve(confirmed)
+        self.free_capacity_epoch += confirmed.pool == POOL_HOLDER  # members may wait for its slice
 
     def adopt(self, reservation: Reservation) -> None:
         """Reserve what a single read of the pod showed, in place of what was assumed.

@@ -1,6 +1,6 @@
 """Snapshot of all workflows and profiles, with a check that they fit together."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -60,8 +60,18 @@ class Catalogue:
         return profile
 
 
-def missing_profiles(catalogue: Catalogue, sources: Mapping[tuple[str, str], str]) -> list[Problem]:
-    """List stages whose function has no profile; ``sources`` has the workflows' files."""
+def missing_profiles(
+    catalogue: Catalogue,
+    sources: Mapping[tuple[str, str], str],
+    invalid: Collection[str] = (),
+) -> list[Problem]:
+    """List stages whose function has no profile.
+
+    Args:
+        catalogue: valid documents.
+        sources: files of the workflows.
+        invalid: names of profiles with faults; they are not listed as missing, too.
+    """
     return [
         Problem(
             sources.get(workflow.key, "?"),
@@ -71,5 +81,5 @@ def missing_profiles(catalogue: Catalogue, sources: Mapping[tuple[str, str], str
         )
         for workflow in catalogue.workflows.values()
         for index, stage in enumerate(workflow.spec.stages)
-        if stage.function not in catalogue.profiles
+        if stage.function not in catalogue.profiles and stage.function not in invalid
     ]

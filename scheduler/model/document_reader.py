@@ -1,5 +1,6 @@
 """Parser of documents in YAML, with errors that name the document and the field."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from scheduler.model.message_text import quoted
 from scheduler.model.names import API_VERSION, GROUP
 from scheduler.model.yaml_parser import YamlError, parse_yaml
 
+_AS_ITEMS = "; write each item after a dash"
+_PERCENT, _PERCENT_MAX = re.compile(r"(\d{1,3}(?:\.\d{1,6})?) ?%"), 100
 _NAME_CHARACTERS_MAX = 128  # namespace and name have at most 63 characters each
 
 
@@ -107,7 +110,7 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
                 source,
                 name,
                 _field(detail["loc"]),
-                _message(detail["msg"], detail["input"]),
+                _message(detail),
                 reason=_reason(detail["type"]),
             )
             for detail in _causes(error.errors(include_url=False))
@@ -179,11 +182,27 @@ def _reason(kind: str) -> str:
     return kind if kind[0].isupper() else "Invalid"
 
 
-def _message(message: str, value: Any) -> str:
-    message = message.removeprefix("Value error, ")
+def _message(detail: ErrorDetails) -> str:
+    message, value = detail["msg"].removeprefix("Value error, "), detail["input"]
     message = message.replace(
         "Extra inputs are not permitted", "unknown field; remove or rename it"
-    )
+    ).replace("a valid tuple", "a list")
     if isinstance(value, str | int | float):
-        return f"{message} (given: {quoted(value)})"
-    return message
+        message = f"{message} (given: {quoted(value)})"
+    return message + _hint(detail)
+
+
+def _hint(detail: ErrorDetails) -> str:
+    """Return what to write in place of a value, if that is likely."""
+    kind, value = detail["type"], detail["input"]
+    if kind == "tuple_type":
+        return f"; write [{quoted(value)}]" if isinstance(value, str) else _AS_ITEMS
+    is_ratio = kind == "less_than" and detail["ctx"]["lt"] == 1 and value > 1
+    if is_ratio and value <= _PERCENT_MAX:
+        return f"; {value:g} % is {value / _PERCENT_MAX:g}"
+    if kind in {"float_type", "int_type"} and isinstance(value, str):
+        percent = _PERCENT.fullmatch(value)
+        if percent is not None:
+            return f"; {percent[1]} % is {float(percent[1]) / _PERCENT_MAX:g}"
+        return "; write the number alone, without quotes: its unit stands in the field's name"
+    return ""

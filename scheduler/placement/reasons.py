@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import floor, inf
 
 import numpy as np
@@ -85,9 +86,6 @@ class _RefusalFormatter:
         completion_ms = candidate.path_ms - candidate.start_ms
         self.start_budget_ms = inf if budget_ms is None else budget_ms - completion_ms
         self.percent_min, self.memory_min_mib = table.minimum_of_model[candidate.gpu_model]
-        # Hundreds of nodes a call are refused in these words.
-        self.requested_percent_text = f"{self.percent} % asked"
-        self.requested_memory_text = f"{self.memory_mib:,} asked"
 
     def refuse(self, names: list[str], nodes: Int64Array) -> tuple[dict[str, Refusal], Int64Array]:
         """Return refusals by name for these nodes, by index, and the nodes without such a GPU."""
@@ -100,6 +98,10 @@ class _RefusalFormatter:
             arrays, node_rows, self.model, self.percent, self.memory_mib, nearest, free_max_mib
         )
         impossible = self.percent_min > limits.percent_max
+        # Thousands of nodes a call may be refused, for few distinct reasons.
+        refuse_start = cache(self._refuse_start)
+        refuse_cpu, refuse_gpu = cache(self._refuse_cpu), cache(self._refuse_gpu)
+        gpus = self.fleet.gpus
         by_name = {}
         for i, row, gpu, node_max_mib, start_ms, cpu_milli, percent, mib, clients in zip(
             nodes.tolist(), node_rows.tolist(), nearest.tolist(), free_max_mib.tolist(),
@@ -107,7 +109,7 @@ class _RefusalFormatter:
             arrays.node_free_cpu_milli[node_rows].tolist(),
             # Without a nearest GPU these are of any.
             arrays.gpu_free_percent[nearest].tolist(), arrays.gpu_free_memory_mib[nearest].tolist(),
-            arrays.gpu_free_clients[nearest].tolist(), strict=True,
+            np.minimum(arrays.gpu_free_clients[nearest], 1).tolist(), strict=True,
         ):  # fmt: skip
             if gpu < 0:
                 continue
@@ -118,13 +120,13 @@ class _RefusalFormatter:
                     by_name[names[i]] = unresolvable
                     continue
             if start_ms > self.start_ms:
-                by_name[names[i]] = self._refuse_start(start_ms)
-                continue
-            if cpu_milli < self.cpu_milli:
-                text = f"{max(cpu_milli, 0) / 1000:g} vCPU free, {self.cpu_milli / 1000:g} asked"
+                by_name[names[i]] = refuse_start(start_ms)
+            elif cpu_milli < self.cpu_milli:
+                by_name[names[i]] = refuse_cpu(cpu_milli)
             else:
-                text = self._full_gpu_text(gpu, percent, mib, clients)
-            by_name[names[i]] = Refusal(text, resolvable=True)
+                nearest_gpu = gpus[gpu]
+                index = None if nearest_gpu is None else nearest_gpu.index
+                by_name[names[i]] = refuse_gpu(index, percent, mib, clients)
         return by_name, nodes[nearest < 0]
 
     def _refuse_start(self, start_ms: float) -> Refusal:
@@ -136,16 +138,21 @@ class _RefusalFormatter:
             text += f"; the plan takes nodes that start it within {self.start_ms:,.0f} ms"
         return Refusal(text, resolvable=start_ms <= self.longest_start_ms)
 
-    def _full_gpu_text(self, row: int, percent: int, memory_mib: int, clients: int) -> str:
-        gpu = self.fleet.gpus[row]
+    def _refuse_cpu(self, free_milli: int) -> Refusal:
+        text = f"{max(free_milli, 0) / 1000:g} vCPU free, {self.cpu_milli / 1000:g} asked"
+        return Refusal(text, resolvable=True)
+
+    def _refuse_gpu(
+        self, index: int | None, percent: int, memory_mib: int, clients: int
+    ) -> Refusal:
         text = (
-            f"GPU {'?' if gpu is None else gpu.index}: "
-            f"{max(percent, 0)} % free, {self.requested_percent_text}; "
-            f"{max(memory_mib, 0):,} MiB free, {self.requested_memory_text}"
+            f"GPU {'?' if index is None else index}: "
+            f"{max(percent, 0)} % free, {self.percent} % asked; "
+            f"{max(memory_mib, 0):,} MiB free, {self.memory_mib:,} asked"
         )
         if clients < 1:
             text += f"; all {self.fleet.limits.clients_max} MPS clients taken"
-        return text
+        return Refusal(text, resolvable=True)
 
 
 class _NodeCapacity:

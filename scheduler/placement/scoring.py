@@ -5,7 +5,7 @@ the function is warm, the home node of workflow and function, then the tightest 
 pod adds least to fragmentation. `kernels.score_nodes` has the scores.
 """
 
-from collections.abc import Collection, Container
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import gcd
 from zlib import crc32
@@ -18,7 +18,7 @@ class Affinities:
     """Preferences of a pod, as names of nodes, which may no longer exist."""
 
     predecessors: Collection[str] = ()
-    warm: Container[str] = ()
+    warm: Collection[str] = ()
     home_key: str = ""  # workflow and function; equal keys have the same home
 
 

@@ -205,11 +205,13 @@ class PodHandler:
         ending = list(filter(None, map(self._ledger.reservation, self._ending_s)))
         for reservation in ending:
             self._ledger.fleet.release(reservation)
+            self._ledger.pools.remove(reservation)
         try:
             yield bool(ending)
         finally:
             for reservation in ending:
                 self._ledger.fleet.reserve(reservation)
+                self._ledger.pools.add(reservation)
 
     def adopt(self, item: Mapping[str, Any], assumed: Reservation | None) -> None:
         """Reserve what a bound pod shows that was read outside the watch, for its Binding.

@@ -51,6 +51,8 @@ class Life:
             reflector=partial(Reflector, random=self._random.random, page=_PAGE),
             monotonic=machine.monotonic_s,
         )
+        # Statuses move no pod, and their requests would change the course of every seed.
+        link.statuses = None
         self.service = Service(
             PlanningService(
                 _SETTINGS,

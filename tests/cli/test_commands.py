@@ -134,6 +134,33 @@ spec:
 """
 
 
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("version", 0),
+        ("check {samples}", 0),
+        ("check {nowhere}", 1),
+        ("plan --workflow nope --profiles {samples}", 1),
+        ("plan --workflow image-classification --profiles {nowhere}", 1),
+        ("simulate --policy nope", 1),
+        ("openb --pods {nowhere} --nodes {nowhere}", 1),
+        ("calibrate {nowhere}", 1),
+        ("cleanup --kubeconfig {nowhere}", 1),
+        ("serve --port 65536", 2),
+        ("check {samples} --nodes {nowhere}", 2),
+        ("replay {nowhere}", 2),
+        ("plan --k many --workflow w", 2),
+        ("nope", 2),
+    ],
+)
+def test_exit_statuses_follow_one_rule(words, status, tmp_path, monkeypatch):
+    """1: an error, or a finding, with a line that says so; 2: the command line is wrong."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    result = esg(*words.format(samples=SAMPLES, nowhere=tmp_path / "nowhere").split())
+    assert result.exit_code == status
+    assert result.stderr.startswith({0: "", 1: "error: ", 2: "Usage: "}[status])
+
+
 def test_check_is_strict_on_request(tmp_path):
     """A warning is status 0, or 1 with --strict; --json has it as an object."""
     file = tmp_path / "f.yaml"
@@ -149,6 +176,7 @@ def test_check_is_strict_on_request(tmp_path):
         "source": str(file),
         "document": "FunctionProfile f",
         "field": "spec.gpus[0].configurations",
+        "reason": "Invalid",
         "warning": True,
     }
 

@@ -89,7 +89,7 @@ def test_the_service_keeps_its_plan(known: Catalogue, slack_factor: float) -> No
 def test_later_stages_have_the_margin_that_the_plan_keeps(
     after: Sequence[Sequence[int]], slack_factor: float
 ) -> None:
-    """Where the whole margin does not fit, the completion is in time with the part that does."""
+    """A completion without time for the whole margin is in time with the part that fits."""
     planner = Planner(noisy_catalogue(after, 40))
     slack_ms = slack_factor * planner.fastest_ms("default", "w")
     request = PlanRequest(
@@ -130,6 +130,16 @@ def test_group_after_group(known: Catalogue, slack_factor: float, group_size: in
     _assert_real(known, request, completion)
     if completion.path_ms <= slack_ms:
         assert completion.cost_dollars >= complete(exact, request).cost_dollars * (1 - RELATIVE)
+
+
+@pytest.mark.parametrize("later_ms", [100.1, 100.2, 100.3, 100.4, 100.6, 100.7])
+def test_a_long_stage_leaves_the_time_of_a_short_one(later_ms: float) -> None:
+    """The cheapest completion fits its own time, although a sum of times was rounded down."""
+    rows = [(1, 1, 10, later_ms), (1, 1, 20, later_ms / 1.5)]
+    planner = Planner(catalogue(CHAIN[:2], [[(1, 1, 10, 3_600_000.0)], rows]))
+    request = PlanRequest(namespace="default", workflow="w", stage="s0", slack_ms=1e9)
+    cheapest = complete(planner, request)
+    assert complete(planner, replace(request, slack_ms=cheapest.path_ms)) == cheapest
 
 
 def test_a_function_alone() -> None:

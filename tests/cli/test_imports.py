@@ -1,5 +1,6 @@
 """Imports of a command: help and the node agent must not load the service's compiler."""
 
+import json
 import subprocess
 import sys
 from importlib import import_module
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 
 from scheduler.cli import app
 from scheduler.cli.commands import DESK
+from scheduler.model.documents import to_manifest
+from workbench.profiles.builders import profile
 
 IMPORTS = """
 import sys
@@ -101,8 +104,27 @@ def test_the_runtime_works_without_the_desk():
         assert message in ran.stderr
 
 
+@pytest.mark.parametrize("study", ["jobs", "paper", "colocate"])
+def test_a_study_without_its_libraries_names_the_extra(study, monkeypatch):
+    """The wheel has the studies' code, and their libraries only with the extra."""
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    result = CliRunner().invoke(app, [study])
+    assert result.exit_code == 1
+    assert "run pip install 'esg-scheduler[studies]'" in result.stderr
+
+
 def test_a_misspelt_command_suggests_the_nearest_name():
     """A typing error is answered with a suggestion."""
     result = CliRunner().invoke(app, ["plaan"])
     assert result.exit_code == 2
     assert "Did you mean 'plan'?" in result.output
+
+
+@pytest.mark.slow
+def test_profiles_are_checked_without_the_compiler(tmp_path):
+    """The kernels are imported where a plan is computed, for a workflow with its profiles."""
+    document = to_manifest(profile("f", [(1, 1, 100, 9.0)]))
+    file = tmp_path / "f.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    assert not imported_by("check", str(file)) & COMPILER
+    assert imported_by("check", "deploy/samples") >= COMPILER

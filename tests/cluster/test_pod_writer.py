@@ -49,3 +49,34 @@ async def test_a_refused_deletion(server, api):
     server.fault("DELETE", "pods/a", refuse(403, "Forbidden", "User x cannot delete pods"))
     with pytest.raises(ApiError, match="cannot delete"):
         await PodWriter(api).delete("default", "a", "")
+
+
+def holder(name, **options):
+    """Create a pod with a label."""
+    raw = pod(name, **options)
+    raw["metadata"]["labels"] = {"role": "holder"}
+    return raw
+
+
+async def test_a_grace_period_is_made_shorter(server, api):
+    """A second deletion may leave a pod that ends less time."""
+    writer = PodWriter(api)
+    server.put(PODS, pod("a", nodeName="n"))
+    await writer.delete("default", "a", "")
+    await writer.delete("default", "a", "", grace_s=1)
+    [ending] = server.pods
+    assert ending["metadata"]["deletionGracePeriodSeconds"] == 1
+
+
+async def test_live_pods(server, api):
+    """Pods with the labels that nobody has deleted, of one namespace or of all."""
+    writer = PodWriter(api)
+    server.put(PODS, pod("c"))
+    server.put(PODS, holder("d", nodeName="n"))
+    await writer.delete("default", "d", "")
+    live = [
+        server.put(PODS, holder(name, namespace=namespace))["metadata"]["uid"]
+        for name, namespace in (("a", "default"), ("b", "other"))
+    ]
+    assert await writer.live_uids("", "role=holder") == set(live)
+    assert await writer.live_uids("other", "role=holder") == {live[1]}

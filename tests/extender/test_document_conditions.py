@@ -191,7 +191,7 @@ async def test_one_process_writes():
 
 @pytest.mark.usefixtures("loopback_http")
 async def test_two_processes_write_each_change_once(tmp_path):
-    """Of two replicas over one API server one writes; after its end the other one does."""
+    """One of two replicas over an API server writes; after its end the other one does."""
     server = ApiServer()
     await server.start()
     for resource, raw in ((FUNCTION_PROFILES, PROFILE), (WORKFLOWS, WORKFLOW)):

@@ -1,5 +1,6 @@
 """Discovery reports the pods that a FunctionServer selects, with their share and their state."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -196,6 +197,19 @@ def test_a_template_needs_a_gateway_that_creates_pods(world):
     world.servers.upsert(server(selector=None, template=template))
     assert world.listener.servers == {}
     assert "gateway.pods.namespaces" in world.discovery.problems["FunctionServer", "n", "s"]
+
+
+def test_a_member_needs_a_gateway_that_creates_holders(world):
+    """Without slices it would never get a batch; the problem says so."""
+    member = pod()
+    member["metadata"]["labels"]["esg-scheduler.io/pool"] = "member"
+    annotations = member["metadata"]["annotations"]
+    plan = json.loads(annotations["esg-scheduler.io/plan"]) | {"pool": "member"}
+    annotations["esg-scheduler.io/plan"] = json.dumps(plan)
+    world.discovery.servers.upsert(server())
+    world.discovery.pods.upsert(member)
+    assert world.listener.pods == {}
+    assert "creates no holders" in world.discovery.problems["Pod", "n", "p"]
 
 
 def test_a_pod_without_a_grant(world):

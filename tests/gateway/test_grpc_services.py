@@ -157,7 +157,7 @@ async def test_questions_come_in_parts_of_any_size(size):
 
 
 async def test_a_client_that_takes_no_answer_gets_no_further_one():
-    """What the gateway holds for a call is one answer."""
+    """The gateway stores one answer of a call at most."""
     async with chain() as gateway, http2_client(gateway.address, window_bytes=10) as client:
         number = client.call(path=PATH)
         client.takes_answers = False

@@ -1,6 +1,7 @@
 """Documents and pods of owned shards, and batches that a former owner may still run."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,7 +49,8 @@ class Bed:
         described = FunctionServer.model_validate(server())
         self.pod = server_pod(pod(), described, self.profile)
         self.gate.set_workflow(Workflow.model_validate(workflow()))
-        self.gate.set_server(described, self.profile)
+        self.server = described, self.profile
+        self.gate.set_server(*self.server)
         self.gate.add_pod(self.pod)
 
 
@@ -149,3 +151,36 @@ async def test_nothing_is_sent_without_ownership():
         await client.infer("f", [], timeout_ms=None)
     assert refused.value.retryable
     assert answering.batches == 1
+
+
+class Pool:
+    """A listener of holders that notes what it is told."""
+
+    def __init__(self):
+        self.calls = []
+
+    def take_over(self, namespace, *, is_clean):
+        self.calls.append(("take_over", namespace, is_clean))
+
+    def holder_changed(self, holder):
+        self.calls.append(("holder_changed", holder))
+
+    def holder_gone(self, namespace, name):
+        self.calls.append(("holder_gone", namespace, name))
+
+
+@pytest.mark.parametrize("hold", [False, True])
+async def test_holders_are_reported_after_the_take_over(hold):
+    """A pool learns first whether a former owner's runs can be in its slices."""
+    bed, pool, holder = Bed(latency_ms=10.0), Pool(), SimpleNamespace(namespace="n", name="h")
+    gate = ShardGate(bed.documents, bed.listener, pool)
+    gate.set_server(*bed.server)
+    gate.holder_changed(holder)
+    assert pool.calls == []
+    gate.open(SHARD, hold=hold)
+    assert pool.calls == [("take_over", "n", not hold), ("holder_changed", holder)]
+    gate.close(SHARD)
+    assert pool.calls[2:] == [("holder_gone", "n", "h")]
+    gate.holder_gone("n", "h")
+    gate.open(SHARD, hold=False)
+    assert pool.calls[3:] == [("take_over", "n", True)]

@@ -17,7 +17,7 @@ from scheduler.gateway.scaling.slice_holder import GRACE_S
 from scheduler.model import names
 from tests.gateway.pool_bed import Pods
 from tests.gateway.runtime_bed import BATCHES, expected, rows
-from tests.gateway.slice_bed import WHOLE, Gpus, pooled_gateway
+from tests.gateway.slice_bed import RUN_S, WHOLE, Gpus, pooled_gateway
 from tests.virtual_loop import run_virtually
 
 GPUS = ("GPU-1", "GPU-2")
@@ -27,6 +27,7 @@ FAULTS = st.one_of(
     st.tuples(st.just("nothing"), st.none()),
     st.tuples(st.just("delete"), st.integers(0, 7)),
     st.tuples(st.just("vanish"), st.booleans()),
+    st.tuples(st.just("partition"), st.none()),
     st.tuples(st.just("slices"), st.integers(0, 2)),
     st.tuples(st.just("members"), st.integers(1, 5)),
     st.tuples(st.just("watch"), st.booleans()),
@@ -165,6 +166,8 @@ class World:
                 await asyncio.sleep(1)
             await asyncio.gather(*calls)
             assert any(known.is_open for known in slices.slices)
+            await asyncio.sleep(3 * RUN_S)  # first batches, and runs that lost their clients
+            assert all(known.is_idle for known in slices.slices)
 
     async def _cause(self, fault, value, bed):
         pods = self.pods
@@ -181,8 +184,9 @@ class World:
                 pods.is_cut_off = not value
             case "delete" if pods.objects:
                 await pods.delete("default", list(pods.objects)[value % len(pods.objects)], "")
-            case "vanish" if holders := pods.holders():
-                pods.is_silent = pods.is_silent or value
+            case "vanish" | "partition" if holders := pods.holders():
+                pods.is_silent = pods.is_silent or fault == "partition" or value
+                pods.is_cut_off = pods.is_cut_off or fault == "partition"
                 pods.vanish(holders[0])
 
     async def _call(self, bed, seed):

@@ -18,8 +18,8 @@ from scheduler.settings import Settings
 from tests.extender.factories import gpu, node
 from tests.gateway.pool_bed import TEMPLATE, Pods
 from tests.gateway.ready_pods import MODEL, NAMESPACE
-from tests.gateway.runtime_bed import Bed, workflow
-from tests.virtual_loop import virtually
+from tests.gateway.runtime_bed import Bed, rows, workflow
+from tests.virtual_loop import run_virtually, virtually
 from workbench.profiles import builders as documents
 
 
@@ -69,6 +69,10 @@ class Gateway:
         }  # fmt: skip
         metadata = {"name": "s", "namespace": NAMESPACE, "uid": uid}
         self._servers.servers.upsert({"metadata": metadata, "spec": spec})
+
+    def call(self):
+        """Call the workflow."""
+        return self._bed.call("w", rows(1))
 
     def record(self, reference, *, type, reason, message):  # noqa: A002 - the interface's
         self.events.append(message)
@@ -187,3 +191,33 @@ async def test_a_new_server_begins_with_the_first_pause():
         gateway.set_server("of a new server")
         await gateway.next_failure()
         assert "is created after 5 s" in gateway.events[-1]
+
+
+async def first_objects(settings):
+    """Return the roles of the pods that a gateway creates for a first load, and its Events."""
+    nodes = [gpu_node(f"n{number}", 40_960) for number in range(2)]
+    gateway = Gateway(settings, nodes)
+    async with gateway.running():
+        await asyncio.sleep(2)
+        calls = [gateway.call() for _ in range(40)]
+        await asyncio.sleep(5)
+        for call in calls:
+            call.cancel()
+        raws = gateway.pods.objects.values()
+        roles = {raw["metadata"]["labels"].get("esg-scheduler.io/pool", "") for raw in raws}
+        return roles, gateway.events
+
+
+def test_a_gateway_without_an_image_of_holders_reserves():
+    """Templates that are to be pooled say why they are not."""
+    settings = GatewaySettings(pods=True, share="pooled")
+    roles, [event] = run_virtually(first_objects(settings))
+    assert roles == {""}
+    assert "its pods are reserved, not pooled: the gateway has no image for holders" in event
+
+
+def test_pooled_pods_have_a_slice():
+    """With an image the gateway creates a holder, and members for it."""
+    settings = GatewaySettings(pods=True, share="pooled", holder_image="registry.example/esg:1")
+    roles, events = run_virtually(first_objects(settings))
+    assert (roles, events) == ({"holder", "member"}, [])

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.dispatch.pods import Share
-from scheduler.gateway.metrics import GatewayMetrics, Gauges
+from scheduler.gateway.metrics import GatewayMetrics, Gauges, PoolGauge
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.serving.recorder import BatchEnded
 from scheduler.model.documents import Workflow
@@ -99,3 +99,21 @@ def test_a_changed_slo_begins_the_durations_again():
     value = metrics.registry.get_sample_value
     assert value("esg_workflow_duration_seconds_bucket", {**labels, "le": "0.7"}) == 1
     assert value("esg_workflow_duration_seconds_count", labels) == 1
+
+
+def test_a_pool_shows_its_slices_and_what_runs_in_them():
+    """The series end with the pool."""
+    metrics = gateway_metrics()
+    pool = PoolGauge(
+        slice_percent=200, running_percent=90, process_percent=410, dollars_per_hour=4.5
+    )
+    metrics.gauges = Gauges({}, {}, {}, {}, 0, {"n": pool})
+    value = metrics.registry.get_sample_value
+    percents = {
+        of: value("esg_gateway_pool_percent", {"namespace": "n", "of": of})
+        for of in ("slices", "running", "processes")
+    }
+    assert percents == {"slices": 200, "running": 90, "processes": 410}
+    assert value("esg_gateway_pool_dollars_per_hour", {"namespace": "n"}) == 4.5
+    metrics.gauges = Gauges({}, {}, {}, {}, 0, {})
+    assert value("esg_gateway_pool_dollars_per_hour", {"namespace": "n"}) is None

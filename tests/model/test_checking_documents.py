@@ -130,7 +130,14 @@ FAULTS = {
     "SLO of a week": (workflow("spec.slo.latencyMs", 7 * 86_400_000), "spec.slo.latencyMs: Input should be less than or equal to 86400000"),
     "SLO not a number": (workflow("spec.slo.latencyMs", float("nan")), "spec.slo.latencyMs: Input should be"),
     "SLO in text": (workflow("spec.slo.latencyMs", "500"), "spec.slo.latencyMs: Input should be a valid number (given: '500')"),
+    "SLO with a unit": (workflow("spec.slo.latencyMs", "400ms"), "spec.slo.latencyMs: Input should be a valid number (given: '400ms'); write the number alone, without quotes: its unit stands in the field's name"),
+    "memory with a unit": (point("memoryMib", "2Gi"), f"{POINT_AT}.memoryMib: Input should be a valid integer (given: '2Gi'); write the number alone"),
+    "vCPUs in text": (point("cpu", "2"), f"{POINT_AT}.cpu: Input should be a valid integer (given: '2'); write the number alone"),
+    "after without a list": (workflow("spec.stages.0.after", "b"), "spec.stages[0].after: Input should be a list (given: 'b'); write ['b']"),
+    "stages that are a mapping": (workflow("spec.stages", {"name": "a"}), "spec.stages: Input should be a list; write each item after a dash"),
     "SLO true": (workflow("spec.slo.latencyMs", True), "spec.slo.latencyMs: Input should be a valid number (given: True)"),
+    "an objective in percent": (workflow("spec.slo.objective", 99), "spec.slo.objective: Input should be less than 1 (given: 99); 99 % is 0.99"),
+    "an objective of 99.9 %": (workflow("spec.slo.objective", "99.9%"), "spec.slo.objective: Input should be a valid number (given: '99.9%'); 99.9 % is 0.999"),
     "an objective of 1": (workflow("spec.slo.objective", 1), "spec.slo.objective: Input should be less than 1"),
     "a hole in the grid": (points({}, {"batch": 2, "cpu": 2}), "documents.yaml: FunctionProfile f: spec.gpus[0]: configurations: a hole at batch 1, cpu 2, gpuPercent 50 (2 of the grid's 4 points are there); add what is missing, or set sparse: true"),
     "a point twice": (points({}, {}), "configurations: batch 1, cpu 1, gpuPercent 50 is given 2 times; keep one"),
@@ -214,6 +221,25 @@ def test_all_faults_are_listed_at_once(tmp_path):
     assert output.splitlines()[-1] == "no document: 3 errors, 0 warnings"
 
 
+def test_an_invalid_profile_has_no_follow_on_errors(tmp_path):
+    """A stage and a server of a profile with a fault have one themselves only without it."""
+    documents = [*point("batch", 0), SERVER]
+    status, output = check(tmp_path, documents)
+    assert status == 1
+    assert "has no FunctionProfile" not in output
+    assert output.splitlines()[-1] == "1 FunctionServer, 1 Workflow: 1 error, 0 warnings"
+
+
+def test_keys_of_a_merge_may_stand_twice(tmp_path):
+    """A mapping may replace what it takes over from another one."""
+    text = yaml.safe_dump_all([WORKFLOW, PROFILE])
+    text = text.replace(
+        "metadata:\n  name: f\n", "x-base: &base {name: g}\nmetadata:\n  <<: *base\n  name: f\n"
+    )
+    assert "*base" in text
+    assert "x-base: unknown field" in check(tmp_path, text)[1]
+
+
 def test_a_name_in_two_files(tmp_path):
     """The second of two equal names is an error that names the file of the first."""
     check(tmp_path, [WORKFLOW, PROFILE], "first.yaml")
@@ -295,6 +321,7 @@ UNREADABLE = {
     "an invalid boolean": ("a: !!bool many", "is not YAML: a value does not match its type"),
     "an invalid time": ("a: !!timestamp many", "is not YAML: a value does not match its type"),
     "a list for a key": ("[a]: b", "is not YAML: while constructing a mapping"),
+    "a key twice": ("kind: Workflow\na: {b: 1,\n  b: 2}\n", "is not YAML: key 'b' occurs twice in a mapping; keep one in \"<unicode string>\", line 3"),
     "an alias of nothing": ("a: *b", "is not YAML: "),
 }  # fmt: skip
 
@@ -317,10 +344,15 @@ def test_aliases_are_valid(tmp_path):
     assert check(tmp_path, text)[0] == 0
 
 
-@pytest.mark.parametrize("content", ["", "---\n---\n", "# nothing\n"])
+@pytest.mark.parametrize(
+    "content", ["apiVersion: apps/v1\nkind: Deployment\n", "", "---\n---\n", "# nothing\n"]
+)
 def test_a_file_without_documents(tmp_path, content):
-    """A file without documents is an error."""
-    assert check(tmp_path, content) == (1, "no document: 0 errors, 0 warnings\n")
+    """A file without documents is an error with a reason."""
+    status, output = check(tmp_path, content)
+    assert status == 1
+    assert "the file: no document of esg-scheduler.io; name files or folders that have" in output
+    assert output.endswith("no document: 1 error, 0 warnings\n")
 
 
 def test_an_empty_folder(tmp_path):

@@ -286,6 +286,18 @@ def test_a_holder_that_ends_keeps_its_slice_for_its_grace_period(pods: Vanishing
     assert pods.free_after_s() == GRACE_S + KUBELET_S
 
 
+def test_a_pod_that_waits_for_an_ended_slice_is_seen_to_fit_later(pods: VanishingPods) -> None:
+    """A holder of the same namespace, too: a pool has one slice of a GPU, also while that ends."""
+    holder = pods.shows(pods.holder())
+    pods.deletes(holder)
+    with pods.state.pods.without_ending() as has_ending:
+        assert has_ending
+        assert pods.state.ledger.pools.slices("default") == []
+        assert pods.free_percent() == 100
+    [slice_] = pods.state.ledger.pools.slices("default")
+    assert (slice_.percent, slice_.is_open, pods.free_percent()) == (60, False, 40)
+
+
 def test_the_grace_period_of_a_slice_counts_from_the_deletion_of_its_holder(
     pods: VanishingPods,
 ) -> None:

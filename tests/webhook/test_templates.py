@@ -40,13 +40,14 @@ def started(raw: Json) -> tuple[dict[str, str], list[str]]:
     return values, list(map(expanded, container["args"]))
 
 
+@pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("batch", [1, 16])
-def test_a_template_can_use_the_granted_batch(batch):
+def test_a_template_can_use_the_granted_batch(batch, pooled):
     """`$(ESG_BATCH)` in a template is the batch of the grant, in variables and in arguments."""
     row = ROW.model_copy(update={"batch": batch})
     variable = {"name": "MAX_BATCH", "value": "$(ESG_BATCH)"}
     own = server(variable, arguments=["--batch=$(ESG_BATCH)", "--name=$(UNKNOWN)"])
-    created = pool_pod_object("s-1", own, row, "esg-scheduler")
+    created = pool_pod_object("s-1", own, row, "esg-scheduler", pooled=pooled)
     assert function_pod(created).configuration == row
     exact = plan(candidate(row.cpu, row.gpu_percent, row.batch))
     after = admitted(admission(lambda pod: exact), created)

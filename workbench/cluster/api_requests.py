@@ -173,8 +173,9 @@ class ApiRequests:
             grace_s = spec.get("terminationGracePeriodSeconds", _GRACE_S)
         if has_ended(item):
             grace_s = 0
-        if grace_s and item["metadata"].get("deletionTimestamp"):
-            return item
+        former_s = item["metadata"].get("deletionGracePeriodSeconds")
+        if grace_s and former_s is not None and grace_s >= former_s:
+            return item  # a grace period can only be made shorter
         terminating = {
             "deletionTimestamp": self.store.timestamp(grace_s),
             "deletionGracePeriodSeconds": grace_s,

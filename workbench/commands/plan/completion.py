@@ -11,6 +11,7 @@ from dataclasses import replace
 from scheduler.model.plan import Candidate, Completion, StageRun
 from scheduler.model.progress import InstanceProgress
 from scheduler.search.planner import Planner, PlanRequest
+from scheduler.search.ranking import with_rounding_ms
 from scheduler.search.workflows import PreparedWorkflow
 
 
@@ -37,7 +38,7 @@ def _runs(
     planner: Planner, workflow: PreparedWorkflow, current: int, request: PlanRequest
 ) -> dict[int, StageRun]:
     """Plan the unfinished stages in the order in which they can begin."""
-    slack_ms = planner.stage(request).slack_ms(request.slack_ms)
+    slack_ms = with_rounding_ms(planner.stage(request).slack_ms(request.slack_ms))
     unfinished = set(workflow.unfinished(current))
     before = {v: unfinished.intersection(workflow.before(v)) for v in unfinished}
     runs: dict[int, StageRun] = {}
