@@ -231,8 +231,9 @@ bench-gateway: $(COMPILED) build/ray/.installed ## CPU time and latency of the g
 	@$(BIN)/python -m bench.gateway --project build/compiled
 
 .PHONY: bench-dispatch
-bench-dispatch: setup ## CPU time of the gateway's decisions with 200 warm pods
+bench-dispatch: setup ## CPU time of the gateway's decisions with 200 warm pods and with 400 pooled ones
 	@$(BIN)/python -m bench.dispatch
+	@$(BIN)/python -m bench.dispatch --pooled
 
 data = $(or $(ESG_DATA),$(error ESG_DATA is not set; name the folder with the data of others: docs/testing.md))
 .PHONY: bench-jobs

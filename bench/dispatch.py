@@ -7,7 +7,8 @@ has so many pods, and each run takes its profiled time with 5 % of noise. A deci
 to the dispatcher, an arrival or the end of a batch, with all batches that begin because of it; its
 time is CPU time of the thread, so that other load of the machine does not count. Without the
 garbage collector, as in `esg gateway`, whose objects end by their counts. With ``--pooled`` 400
-pods run in slices, evenly spread, as few as the scaler decides. Figures are compared with
+pods run in slices, evenly spread, as few as the scaler decides. The pods stay as they are, while a
+scaler would add some when requests are late. Figures are compared with
 ``bench/ranges/dispatch.json``; the status is 1 if one is out of its range.
 """
 

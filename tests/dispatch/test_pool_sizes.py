@@ -205,6 +205,17 @@ def test_a_slice_without_room_pauses_and_comes_back_smaller():
     assert {start.percent for start in pool.step().slice_starts} == {60}
 
 
+def test_processes_are_divided_among_the_slices_that_found_room():
+    """Where the cluster is full, each of fewer slices has more of them."""
+    full, roomy = PoolOwner(gpus=2), PoolOwner()
+    for pool in (full, roomy):
+        pool.expect(200.0)
+        for _ in range(4):
+            pool.step()
+    assert len(full.dispatcher.slices) == 2 < len(roomy.dispatcher.slices)
+    assert full.counts[0] > roomy.counts[0]
+
+
 def test_a_namespace_says_why_its_pods_hold_their_shares():
     """Memory holds hardly more processes than percent do; then nothing is pooled."""
     pool = PoolOwner(memory_mib=600)

@@ -152,8 +152,9 @@ class WatchedCluster(SimulatedCluster):
         return unclaimed
 
     def start_reserved(self, function, grant, gpu, now_ms, *, warm=False, pooled=False):
-        container = super().start_reserved(function, grant, gpu, now_ms, warm=warm, pooled=pooled)
-        self.there[container] = (0, 0) if pooled else (grant.percent, grant.cpu_milli)
+        assert not pooled, "this twin knows no slices"
+        container = super().start_reserved(function, grant, gpu, now_ms, warm=warm)
+        self.there[container] = (grant.percent, grant.cpu_milli)
         self.check()
         return container
 

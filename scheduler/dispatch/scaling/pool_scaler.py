@@ -107,12 +107,16 @@ class PoolScaler:
             functions.setdefault((key[0], target.share.gpu_model), {})[key] = target
         self._wanted.clear()
         changes = SliceChanges([], [])
-        slices = [known for known in self._dispatcher.slices if not known.is_closed]
+        all_live = [known for known in self._dispatcher.slices if not known.is_closed]
         for pool_key in dict.fromkeys((*functions, *self._pools)):
             pool = self._pool(pool_key)
-            live = [s for s in slices if (s.namespace, s.gpu_model) == pool_key]
-            size = self._size(pool_key, functions.get(pool_key, {}), prices, headroom_ratio, now_ms)
-            self._count(size, live)
+            live = [s for s in all_live if (s.namespace, s.gpu_model) == pool_key]
+            slices = sum(known.is_open for known in live)
+            size = self._size(
+                pool_key, functions.get(pool_key, {}), prices, headroom_ratio, slices, now_ms
+            )
+            for key, processes in size.processes.items():
+                self._wanted[key] = round(processes * slices)
             self._change(changes, pool_key, pool, size, live, now_ms)
         return changes
 
@@ -122,12 +126,13 @@ class PoolScaler:
             pool = self._pools[key] = _Pool(self._pause_ms)
         return pool
 
-    def _size(
+    def _size(  # noqa: PLR0913, PLR0917 - of one pool
         self,
         pool_key: PoolKey,
         targets: Mapping[FunctionKey, PodTarget],
         prices: PodPrices,
         headroom_ratio: float,
+        slices: int,
         now_ms: float,
     ) -> PoolSize:
         """Return the size of a pool; nothing where its pods hold their shares."""
@@ -159,12 +164,8 @@ class PoolScaler:
             headroom_ratio=headroom_ratio,
             percent_max=pool.percent_max,
             slices_min=self._slices_min,
+            slices_max=max(slices, 1) if now_ms < pool.refused_until_ms else inf,
         )
-
-    def _count(self, size: PoolSize, live: list[Slice]) -> None:
-        slices = sum(known.is_open for known in live)
-        for key, processes in size.processes.items():
-            self._wanted[key] = round(processes * slices)
 
     def _change(  # noqa: PLR0913, PLR0917 - of one pool
         self,

@@ -78,17 +78,19 @@ def reserved_text(functions: Sequence[PoolFunction], gpu: PoolGpu) -> str:
     )
 
 
-def pool_size(
+def pool_size(  # noqa: PLR0913 - each by its name
     functions: Mapping[FunctionKey, PoolFunction],
     gpu: PoolGpu,
     *,
     headroom_ratio: float = 0.0,
     percent_max: int = WHOLE_PERCENT,
     slices_min: int = 0,
+    slices_max: float = inf,
 ) -> PoolSize:
     """Return the slices and processes for the rates of functions.
 
     ``percent_max`` is of a slice, where larger ones find no room; ``slices_min`` are whole GPUs.
+    The processes are divided among at most ``slices_max`` slices, where more find no room.
     """
     busy_pods = sum(function.busy_pods for function in functions.values())
     if not busy_pods:
@@ -112,7 +114,8 @@ def pool_size(
             if percent <= FILL_RATIO * percent_sum and cpus <= FILL_RATIO * cpus_sum <= size_cpus
         )
         size, size_cpus = next(fitting, (size, size_cpus))
-    return PoolSize(slices, size, size_cpus, _processes(functions, slices, gpu))
+    processes = _processes(functions, int(min(slices, slices_max)), gpu)
+    return PoolSize(slices, size, size_cpus, processes)
 
 
 def _busy_shares(functions: Iterable[PoolFunction]) -> tuple[float, float]:
