@@ -38,7 +38,7 @@ WAIT_RATIO = 0.05  # of a workflow's time, that the scaler spares for waits and 
 Counts = NDArray[np.int64]
 
 
-class Pool(NamedTuple):
+class StudiedPool(NamedTuple):
     """Functions of a pool, and the processes that its scaler wants on all of its GPUs."""
 
     functions: Mapping[FunctionKey, PoolFunction]
@@ -47,7 +47,7 @@ class Pool(NamedTuple):
     processes: Mapping[FunctionKey, int]
 
 
-def pool_of(setting: str, memory_gib: int) -> Pool:
+def pool_of(setting: str, memory_gib: int) -> StudiedPool:
     """Return the pool of a setting at its mean rates."""
     scenario = Scenario(slo_factor=SETTINGS[setting].slo_factor, memory_mib=memory_gib * 1024)
     documents = Catalogue.of(sample_documents())
@@ -69,12 +69,12 @@ def pool_of(setting: str, memory_gib: int) -> Pool:
         share = Share(size.gpu_model, point.cpu, point.gpu_percent, point.memory_mib)
         functions["default", name] = PoolFunction(share, size.busy_pods, OBJECTIVE, 1.0)
     gpu = PoolGpu(memory_mib, scenario.cpus)
-    size = pool_size(functions, gpu)
-    wanted = {key: round(count * size.slices) for key, count in size.processes.items()}
-    return Pool(functions, gpu, size.slices, wanted)
+    pool = pool_size(functions, gpu)
+    wanted = {key: round(count * pool.slices) for key, count in pool.processes.items()}
+    return StudiedPool(functions, gpu, pool.slices, wanted)
 
 
-def evenly(pool: Pool, order: Sequence[FunctionKey]) -> Counts:
+def evenly(pool: StudiedPool, order: Sequence[FunctionKey]) -> Counts:
     """Return (functions, GPUs) processes, placed one after the other.
 
     Each goes to the GPU with the fewest of its function, then with the most free memory; one that
@@ -93,7 +93,7 @@ def evenly(pool: Pool, order: Sequence[FunctionKey]) -> Counts:
     return counts
 
 
-def served_percent(pool: Pool, counts: Counts, demands: NDArray[np.int64]) -> float:
+def served_percent(pool: StudiedPool, counts: Counts, demands: NDArray[np.int64]) -> float:
     """Return the most percent of GPUs that can run at once, of rows that arrive (functions,).
 
     Each GPU runs no more than its percent, its vCPUs and its processes; parts of runs count.
@@ -114,7 +114,7 @@ def served_percent(pool: Pool, counts: Counts, demands: NDArray[np.int64]) -> fl
     return float(-solution.fun)
 
 
-def most_percent(pool: Pool, demands: NDArray[np.int64]) -> float:
+def most_percent(pool: StudiedPool, demands: NDArray[np.int64]) -> float:
     """Return the same for any placement of all processes: as if the GPUs were one."""
     counts = [pool.processes[key] for key in pool.functions]
     percent = np.array([f.share.gpu_percent for f in pool.functions.values()], np.float64)

@@ -5,7 +5,7 @@ import pytest
 
 from scheduler.dispatch.pods import Share
 from scheduler.dispatch.scaling.pool_sizes import PoolFunction, PoolGpu
-from studies.plans.processes import Pool, evenly, most_percent, pool_of, served_percent
+from studies.plans.processes import StudiedPool, evenly, most_percent, pool_of, served_percent
 
 BIG, SMALL = ("default", "big"), ("default", "small")
 
@@ -16,7 +16,7 @@ def pool(*, memory_mib=100.0, slices=2, big=2, small=2):
         BIG: PoolFunction(Share("gpu", 2, 60, 60), 1.0, 0.99, 1.0),
         SMALL: PoolFunction(Share("gpu", 1, 40, 30), 1.0, 0.99, 1.0),
     }
-    return Pool(functions, PoolGpu(memory_mib, 4.0), slices, {BIG: big, SMALL: small})
+    return StudiedPool(functions, PoolGpu(memory_mib, 4.0), slices, {BIG: big, SMALL: small})
 
 
 def test_processes_of_a_function_are_spread():
