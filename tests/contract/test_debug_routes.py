@@ -231,6 +231,10 @@ def test_the_snapshot_holds_everything(extender, clock):
             "function": "half",
             "priority": 7,
             "is_daemon": False,
+            "pool": "",
+            "is_ending": False,
+            "slice_percent": 0,
+            "slice_cpu_milli": 0,
             "state": "confirmed",
         }
     ]
