@@ -239,7 +239,7 @@ FULL_SLICE = (
 MUTATIONS = {
     "a terminating pod keeps its share": Mutation(end_terminating, 16),
     "a vanished pod keeps its share": Mutation(release_vanished, 0),
-    "a pod that a list lacks keeps its share": Mutation(release_absent, 11),
+    "a pod that a list lacks keeps its share": Mutation(release_absent, 324),
     "a pod that vanished before its Binding's outcome was read keeps its share": Mutation(
         withdraw_unconfirmed, 61, active=2
     ),

@@ -258,3 +258,36 @@ def test_what_waits_below_the_objective_enlarges_the_pool():
     for run in pool.owner.open_runs:
         pool.dispatcher.run_ended(run, pool.now_ms)
     assert [start.percent for start in pool.step().slice_starts] == [100]
+
+
+def test_a_pod_that_always_runs_has_a_slice_without_load():
+    """``min_pods`` of a pooled function: the smallest slice, and one process in it."""
+    pool = PoolOwner()
+    pool.scaler.set_limits((SPACE, "f0"), PodLimits(pooled=True, min_pods=1))
+    for _ in range(3):
+        pool.step()
+    (known,) = pool.dispatcher.slices
+    assert (known.percent, pool.counts) == (20, [1])
+
+
+def test_the_first_row_has_a_slice_at_once_which_stays_for_the_keep_alive():
+    """A row that waits brings a slice before the rate of its workflow is known."""
+    pool = PoolOwner()
+    keep_alive_ms = 2 * MINUTE_MS
+    limits = PodLimits(pooled=True, keep_alive_ms=keep_alive_ms)
+    pool.scaler.set_limits((SPACE, "f0"), limits)
+    pool.step()
+    assert not list(pool.dispatcher.slices)
+    pool.owner.arrive(now_ms=pool.now_ms)
+    for _ in range(3):
+        pool.step()
+    assert len(pool.dispatcher.slices) == 1
+    assert pool.counts == [1]
+    for run in pool.owner.open_runs:
+        pool.dispatcher.run_ended(run, pool.now_ms)
+    while pool.now_ms < keep_alive_ms:
+        assert len(pool.dispatcher.slices) == 1
+        pool.step()
+    while pool.now_ms < 2 * keep_alive_ms:
+        pool.step()
+    assert not list(pool.dispatcher.slices)

@@ -1,13 +1,20 @@
 """Slices of pools from demand: which to start and which to stop."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from math import inf
 from typing import NamedTuple
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, Share
 from scheduler.dispatch.scaling.pod_counts import backlog_pods, met_ratio, objective_ratio
-from scheduler.dispatch.scaling.pod_targets import CountLimits, PodTarget, StartBackoff
+from scheduler.dispatch.scaling.pod_stops import has_place
+from scheduler.dispatch.scaling.pod_targets import (
+    BUSY_MIN_PODS,
+    CountLimits,
+    PodTarget,
+    StartBackoff,
+)
 from scheduler.dispatch.scaling.pool_sizes import (
     WHOLE_PERCENT,
     PoolFunction,
@@ -90,6 +97,7 @@ class PoolScaler:
     def changes(
         self,
         targets: Mapping[FunctionKey, PodTarget],
+        needed: AbstractSet[FunctionKey],
         prices: PodPrices,
         headroom_ratio: float,
         now_ms: float,
@@ -98,6 +106,7 @@ class PoolScaler:
 
         Args:
             targets: of the functions whose pods shall run in slices.
+            needed: functions that have a process at any rate.
             prices: with the size of the nodes.
             headroom_ratio: additional reserve.
             now_ms: the clock.
@@ -112,11 +121,12 @@ class PoolScaler:
             pool = self._pool(pool_key)
             live = [s for s in all_live if (s.namespace, s.gpu_model) == pool_key]
             slices = sum(known.is_open for known in live)
-            size = self._size(
-                pool_key, functions.get(pool_key, {}), prices, headroom_ratio, slices, now_ms
-            )
+            listed = functions.get(pool_key, {})
+            size = self._size(pool_key, listed, needed, prices, headroom_ratio, slices, now_ms)
             for key, processes in size.processes.items():
-                self._wanted[key] = round(processes * slices)
+                # The last process of a function without load ends by its keep-alive.
+                if slices and (key in needed or listed[key].busy_pods):
+                    self._wanted[key] = max(round(processes * slices), int(key in needed))
             self._change(changes, pool_key, pool, size, live, now_ms)
         return changes
 
@@ -130,6 +140,7 @@ class PoolScaler:
         self,
         pool_key: PoolKey,
         targets: Mapping[FunctionKey, PodTarget],
+        needed: AbstractSet[FunctionKey],
         prices: PodPrices,
         headroom_ratio: float,
         slices: int,
@@ -141,6 +152,8 @@ class PoolScaler:
         for key, target in targets.items():
             state = self._dispatcher.functions[key]
             busy_pods = target.busy_pods + backlog_pods(state, target, now_ms)
+            if key in needed or any(map(has_place, state.pool.usable())):
+                busy_pods = max(busy_pods, BUSY_MIN_PODS)
             functions[key] = PoolFunction(
                 target.share, busy_pods, objective_ratio(state), met_ratio(state)
             )
@@ -151,7 +164,10 @@ class PoolScaler:
         shares = tuple(function.share for function in functions.values())
         if shares != pool.shares:  # not at each rate: pods would change between both modes
             pool.shares = shares
-            pool.reserved_text = reserved_text(list(functions.values()), gpu)
+            pool.reserved_text = reserved_text(
+                [f._replace(busy_pods=max(f.busy_pods, BUSY_MIN_PODS)) for f in functions.values()],
+                gpu,
+            )
         for target in targets.values():
             target.pooled = not pool.reserved_text
         if pool.reserved_text or not functions:

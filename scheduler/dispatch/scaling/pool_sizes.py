@@ -114,7 +114,7 @@ def pool_size(  # noqa: PLR0913 - each by its name
             if percent <= FILL_RATIO * percent_sum and cpus <= FILL_RATIO * cpus_sum <= size_cpus
         )
         size, size_cpus = next(fitting, (size, size_cpus))
-    processes = _processes(functions, int(min(slices, slices_max)), gpu)
+    processes = _processes(functions, int(min(slices, slices_max)), size, gpu)
     return PoolSize(slices, size, size_cpus, processes)
 
 
@@ -145,7 +145,7 @@ def _sums_of_shares(shares: Sequence[Share], percent_max: int) -> dict[int, int]
 
 
 def _processes(
-    functions: Mapping[FunctionKey, PoolFunction], slices: int, gpu: PoolGpu
+    functions: Mapping[FunctionKey, PoolFunction], slices: int, percent: int, gpu: PoolGpu
 ) -> dict[FunctionKey, float]:
     """Return the processes of each function on one GPU, as far as there is memory."""
     part = {
@@ -155,7 +155,8 @@ def _processes(
     work = sum(part[key] * f.busy_pods for key, f in functions.items())
     goals = {
         key: max(
-            ceil(f.busy_pods / work),  # these fill a GPU at the function's part of the work
+            # These fill a slice at the function's part of the work.
+            ceil(percent / WHOLE_PERCENT * f.busy_pods / work),
             ceil(staffed_pods(f.busy_pods, f.objective_ratio, 0.0) / slices),
         )
         for key, f in functions.items()

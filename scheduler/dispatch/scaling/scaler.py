@@ -281,7 +281,8 @@ class Scaler:
             if wanted <= len(pods):
                 satisfied.append(start)
             elif backoff is None or now_ms >= backoff.retry_ms:
-                count = wanted  # of pooled pods the slices limit the number
+                # Of pooled pods the slices limit the number, and without one there is none.
+                count = wanted if self._pools.wanted_pods(key) else 0
                 if not target.pooled:
                     count = target.allowed(wanted, len(pods), now_ms)
                     count = max(count, min(limits.min_pods, wanted))
@@ -296,7 +297,14 @@ class Scaler:
             for key, target in self._targets.items()
             if self._limits.get(key, _NO_LIMITS).pooled
         }
-        return self._pools.changes(targets, self._prices, self._headroom_ratio, now_ms)
+        needed = {key for key, target in targets.items() if self._needs_place(key, target, now_ms)}
+        return self._pools.changes(targets, needed, self._prices, self._headroom_ratio, now_ms)
+
+    def _needs_place(self, key: FunctionKey, target: PodTarget, now_ms: float) -> bool:
+        """Return true if a function wants a pod, whatever its rate."""
+        function = self._dispatcher.functions[key]
+        wanted = wanted_pods(function, target, now_ms, self._headroom_ratio)
+        return max(wanted, self._limits[key].min_pods) > 0
 
     def _wanted(self, key: FunctionKey, target: PodTarget, now_ms: float) -> int:
         if target.pooled:
