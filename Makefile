@@ -236,6 +236,10 @@ bench-dispatch: setup ## CPU time of the gateway's decisions with 200 warm pods 
 	@$(BIN)/python -m bench.dispatch --pooled
 
 data = $(or $(ESG_DATA),$(error ESG_DATA is not set; name the folder with the data of others: docs/testing.md))
+.PHONY: bench-mps
+bench-mps: setup ## what a batch costs beside idle and running MPS processes (needs a GPU; starts an MPS daemon, and ends it)
+	@$(BIN)/python -m bench.mps --daemon
+
 .PHONY: bench-jobs
 bench-jobs: setup ## CPU time of Tiresias, Optimus and Pollux on one published workload; ESG_DATA=DIR
 	@$(BIN)/python -m bench.jobs --data $(data)
