@@ -219,12 +219,12 @@ class DispatchPass:
         for pod in reversed(share_class.idle):
             if pod in self._promised_ms or pod.name in avoided:
                 continue
-            if (known := pod.slice) is None:
+            if (gpu_slice := pod.slice) is None:
                 rank = (pod.node == node or not node, 0)
                 if rank[0]:
                     return [pod]
             elif pod.is_open:
-                rank = (pod.node == node, known.free_percent)
+                rank = (pod.node == node, gpu_slice.free_percent)
             else:
                 closed.append(pod)
                 continue

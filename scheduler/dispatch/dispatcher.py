@@ -77,12 +77,12 @@ class Dispatcher:
         """
         self._plans.set_workflow(document)
         key = document.key
-        known = self.workflows.get(key)
-        if known is not None and known.document.spec.stages == document.spec.stages:
-            known.document, known.on_late = document, on_late
+        existing = self.workflows.get(key)
+        if existing is not None and existing.document.spec.stages == document.spec.stages:
+            existing.document, existing.on_late = document, on_late
         else:
-            if known is not None:
-                self._remove_state(known, now_ms)
+            if existing is not None:
+                self._remove_state(existing, now_ms)
             state = WorkflowQueues(document, on_late, self._queue_numbers, self._function)
             self.workflows[key] = state
             self._requests[key] = {}

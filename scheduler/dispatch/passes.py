@@ -69,9 +69,9 @@ class Passes:
     def take_tokens(self, run: Run) -> None:
         """Take the tokens of a run that begins."""
         pod = run.pod
-        if (known := pod.slice) is not None:
-            known.take(pod.name, pod.share.gpu_percent, pod.share.cpu, run.end_ms)
-            self._reopen(self._slices.members(known.key))
+        if (gpu_slice := pod.slice) is not None:
+            gpu_slice.take(pod.name, pod.share.gpu_percent, pod.share.cpu, run.end_ms)
+            self._reopen(self._slices.members(gpu_slice.key))
 
     def keep_tokens(self, run: Run) -> None:
         """Keep the tokens of a run that fails until its predicted end."""

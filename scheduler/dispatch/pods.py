@@ -96,8 +96,8 @@ class Pod:
             return False
         if not self.pooled:
             return True
-        known, share = self.slice, self.share
-        return known is not None and known.admits(self.name, share.gpu_percent, share.cpu)
+        gpu_slice, share = self.slice, self.share
+        return gpu_slice is not None and gpu_slice.admits(self.name, share.gpu_percent, share.cpu)
 
     def free_in_ms(self, now_ms: float) -> float:
         """Return the predicted time until another batch would execute; inf: not known."""
@@ -106,10 +106,10 @@ class Pod:
         start_ms = remaining_ms(self.ready_ms, now_ms) if self.state is PodState.STARTING else 0.0
         if not self.pooled:
             return start_ms
-        known, share = self.slice, self.share
-        if known is None:
+        gpu_slice, share = self.slice, self.share
+        if gpu_slice is None:
             return inf
-        return max(start_ms, known.wait_ms(share.gpu_percent, share.cpu, now_ms))
+        return max(start_ms, gpu_slice.wait_ms(share.gpu_percent, share.cpu, now_ms))
 
 
 class Run:

@@ -101,10 +101,12 @@ class RunTimes:
         return abs(self._mean / self.correction.ratio - 1.0) > step_ratio
 
     def _is_other_spread(self, spread_ratio: float) -> bool:
-        known = self.correction.spread_ratio
-        if self._runs < SPREAD_RUNS_MIN or known is None:
+        expected_ratio = self.correction.spread_ratio
+        if self._runs < SPREAD_RUNS_MIN or expected_ratio is None:
             return self._runs == SPREAD_RUNS_MIN
-        return abs(spread_ratio - known) > SPREAD_STEP_RATIO * max(known, STEP_RATIO)
+        return abs(spread_ratio - expected_ratio) > SPREAD_STEP_RATIO * max(
+            expected_ratio, STEP_RATIO
+        )
 
 
 def _p95_ratio(spread_ratio: float) -> float:

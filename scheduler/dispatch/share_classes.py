@@ -170,8 +170,8 @@ def profiled_rows(
 
 def _nearest(gpu: GpuProfile, share: Share) -> list[ProfiledConfiguration]:
     def below(values: Iterable[int], limit: int) -> int:
-        known = set(values)
-        return max((value for value in known if value <= limit), default=min(known))
+        distinct = set(values)
+        return max((value for value in distinct if value <= limit), default=min(distinct))
 
     percent = below((c.gpu_percent for c in gpu.configurations), share.gpu_percent)
     rows = [c for c in gpu.configurations if c.gpu_percent == percent]

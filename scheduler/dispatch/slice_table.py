@@ -26,7 +26,7 @@ class SliceTable:
 
     def all(self) -> list[Slice]:
         """Return the slices that the pools hold."""
-        return [known for known in self._slices.values() if known.percent > 0]
+        return [gpu_slice for gpu_slice in self._slices.values() if gpu_slice.percent > 0]
 
     def members(self, key: SliceKey) -> Iterable[Pod]:
         """Return the pods in a slice."""
@@ -34,9 +34,9 @@ class SliceTable:
 
     def set(self, new: Slice, now_ms: float) -> Iterable[Pod]:
         """Add or replace a slice; return its pods."""
-        known = self._slices.get(new.key)
-        if known is not None and known is not new:
-            new.succeed(known)
+        gpu_slice = self._slices.get(new.key)
+        if gpu_slice is not None and gpu_slice is not new:
+            new.succeed(gpu_slice)
         self._slices[new.key] = new
         members = self._members.setdefault(new.key, {})
         for pod in members:
@@ -47,29 +47,29 @@ class SliceTable:
 
     def close(self, key: SliceKey) -> Iterable[Pod]:
         """Let no batch begin in a slice; return its pods."""
-        known = self._slices.get(key)
-        if known is None:
+        gpu_slice = self._slices.get(key)
+        if gpu_slice is None:
             return ()
-        known.is_open, known.is_closed, known.open_from_ms = False, True, inf
+        gpu_slice.is_open, gpu_slice.is_closed, gpu_slice.open_from_ms = False, True, inf
         self._schedule()
         return self._members[key]
 
     def remove(self, key: SliceKey) -> Iterable[Pod]:
         """Remove a slice; return the pods that were in it."""
         members = self.close(key)
-        if (known := self._slices.get(key)) is not None:
-            known.percent = known.cpus = 0
+        if (gpu_slice := self._slices.get(key)) is not None:
+            gpu_slice.percent = gpu_slice.cpus = 0
             self._forget(key)
         return members
 
     def join(self, pod: Pod) -> None:
         """Add a pooled pod to the slice of its GPU, which may be set later."""
         key = pod.function[0], pod.gpu
-        known = self._slices.get(key)
-        if known is None:
-            known = self._slices[key] = Slice(*key, pod.node, 0, 0, open_from_ms=inf)
-            known.is_closed = True
-        pod.slice = known
+        gpu_slice = self._slices.get(key)
+        if gpu_slice is None:
+            gpu_slice = self._slices[key] = Slice(*key, pod.node, 0, 0, open_from_ms=inf)
+            gpu_slice.is_closed = True
+        pod.slice = gpu_slice
         self._members.setdefault(key, {})[pod] = None
 
     def leave(self, pod: Pod) -> None:
@@ -88,22 +88,24 @@ class SliceTable:
         """Give back the tokens of a pod without a run; return the pods that may use them."""
         if pod.slice is None or pod.runs or self._kept_ms.get(pod, -inf) > now_ms:
             return ()
-        known = self._slices.get(pod.slice.key)  # its own may be replaced, once the pod was removed
-        if known is None:
+        gpu_slice = self._slices.get(
+            pod.slice.key
+        )  # its own may be replaced, once the pod was removed
+        if gpu_slice is None:
             return ()
-        known.give_back(pod.name)
+        gpu_slice.give_back(pod.name)
         if self._kept_ms.pop(pod, None) is not None:
             self._schedule()
-        return self.members(known.key)
+        return self.members(gpu_slice.key)
 
     def change(self, now_ms: float) -> list[Pod]:
         """Open the slices, and give back the tokens, whose time has come; return their pods."""
         pods: list[Pod] = []
         if self.changes_at_ms > now_ms:
             return pods
-        for key, known in self._slices.items():
-            if not known.is_open and known.open_from_ms <= now_ms:
-                known.is_open = True
+        for key, gpu_slice in self._slices.items():
+            if not gpu_slice.is_open and gpu_slice.open_from_ms <= now_ms:
+                gpu_slice.is_open = True
                 pods += self._members[key]
         for pod in [pod for pod, kept_ms in self._kept_ms.items() if kept_ms <= now_ms]:
             del self._kept_ms[pod]
@@ -115,10 +117,16 @@ class SliceTable:
 
     def _forget(self, key: SliceKey) -> None:
         """Forget a slice without percent, pods and runs."""
-        known = self._slices.get(key)
-        if known is not None and known.is_idle and not (known.percent or self._members[key]):
+        gpu_slice = self._slices.get(key)
+        if (
+            gpu_slice is not None
+            and gpu_slice.is_idle
+            and not (gpu_slice.percent or self._members[key])
+        ):
             del self._slices[key], self._members[key]
 
     def _schedule(self) -> None:
-        closed = (known.open_from_ms for known in self._slices.values() if not known.is_open)
+        closed = (
+            gpu_slice.open_from_ms for gpu_slice in self._slices.values() if not gpu_slice.is_open
+        )
         self.changes_at_ms = min(*closed, *self._kept_ms.values(), inf, inf)

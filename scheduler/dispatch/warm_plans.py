@@ -107,8 +107,8 @@ def _restricted(
     profile: FunctionProfile, rows: Mapping[str, Iterable[ProfiledConfiguration]]
 ) -> FunctionProfile:
     gpus = tuple(
-        GpuProfile.model_construct(model=model, sparse=True, configurations=tuple(known))
-        for model, known in rows.items()
+        GpuProfile.model_construct(model=model, sparse=True, configurations=tuple(listed))
+        for model, listed in rows.items()
     )
     spec = profile.spec.model_copy(update={"gpus": gpus})
     return profile.model_copy(update={"spec": spec})

@@ -64,7 +64,7 @@ def pool_of(setting: str, memory_gib: int) -> StudiedPool:
         scenario.rules.prices, float(scenario.cpus), {scenario.gpu_models[0]: memory_mib}
     )
     functions = {}
-    for name, size in Sizing(loads, dict(catalogue.profiles), prices).chosen().items():
+    for name, size in Sizing(loads, dict(catalogue.profiles), prices).choice().items():
         point = size.configuration
         share = Share(size.gpu_model, point.cpu, point.gpu_percent, point.memory_mib)
         functions["default", name] = PoolFunction(share, size.busy_pods, OBJECTIVE, 1.0)

@@ -30,13 +30,13 @@ KEY = (SPACE, "f0")
 SMALL = PodStart(KEY, Share(GPU, 1, 20, 400))
 
 
-def path_ms(document, chosen):
+def path_ms(document, choice):
     """Longest path, slowly."""
 
     def end_ms(name):
         stage = document.stage(name)
         before = max((end_ms(p) for p in stage.after), default=0.0)
-        return before + chosen[stage.function].stage_ms
+        return before + choice[stage.function].stage_ms
 
     return max(end_ms(stage.name) for stage in document.spec.stages)
 
@@ -58,16 +58,16 @@ def test_sizes_keep_every_workflow_in_time_if_any_do(limits_ms, rate):
         for document, limit_ms in zip(documents, limits_ms, strict=True)
     ]
     sizing = Sizing(loads, PROFILES, PodPrices(Prices()))
-    chosen = sizing.chosen()
+    choice = sizing.choice()
     fastest = {f: min(sizes, key=lambda s: s.stage_ms) for f, sizes in sizing._sizes.items()}
-    in_time = [path_ms(load.document, chosen) <= load.limit_ms for load in loads]
+    in_time = [path_ms(load.document, choice) <= load.limit_ms for load in loads]
     for load, is_in_time in zip(loads, in_time, strict=True):
         assert is_in_time or path_ms(load.document, fastest) > load.limit_ms
     if all(in_time):
         for function, sizes in sizing._sizes.items():
             for size in sizes:
-                changed = {**chosen, function: size}
-                assert size.dollars_per_hour >= chosen[function].dollars_per_hour or any(
+                changed = {**choice, function: size}
+                assert size.dollars_per_hour >= choice[function].dollars_per_hour or any(
                     path_ms(load.document, changed) > load.limit_ms for load in loads
                 )
 
@@ -80,7 +80,7 @@ def test_vcpus_that_are_spare_next_to_the_gpus_make_pods_faster(cpu_beside, cpu)
     profiles = {"f0": profile("f0", wide), "f1": profile("f1", tall)}
     prices = replace(PRICES, gpu_memory_mib={GPU: 1_700})
     load = WorkflowLoad(workflow([[], [0]], functions=["f0", "f1"]), 0.1, 1_000.0)
-    size = Sizing([load], profiles, prices).chosen()["f1"]
+    size = Sizing([load], profiles, prices).choice()["f1"]
     assert (size.configuration.cpu, size.configuration.gpu_percent) == (cpu, 20)
     assert prices.pod_memory_mib(profiles["f1"], size) == 100
 

@@ -29,7 +29,7 @@ PRICES = PodPrices(Prices())
 def percents(document, limit_ms, profiles=PROFILES):
     """Return the GPU percent of each function's pods for one workflow."""
     sizing = Sizing([WorkflowLoad(document, 0.01, limit_ms)], profiles, PRICES)
-    return {name: size.configuration.gpu_percent for name, size in sizing.chosen().items()}
+    return {name: size.configuration.gpu_percent for name, size in sizing.choice().items()}
 
 
 @pytest.mark.parametrize("names", [("s0", "s1"), ("s1", "s0")], ids=["forward", "backward"])

@@ -15,18 +15,18 @@ def stopped_pods(
     """Return the idle pods to end."""
     all_ready = [pod for pod in function.pool.pods.values() if pod.state is PodState.READY]
     ready = [pod for pod in all_ready if has_place(pod)]
-    chosen = [pod for pod in ready if target.matches(pod)]
+    matching = [pod for pod in ready if target.matches(pod)]
     idle = sorted((pod for pod in ready if not pod.runs), key=lambda pod: pod.idle_since_ms)
     stops = [pod for pod in idle if not target.matches(pod)]
-    if len(chosen) < wanted:
+    if len(matching) < wanted:
         stops = _room_for(target.share, target.failed_starts, stops)
     elif stops:
         stops = stops[:1] if target.may_replace(now_ms) else []
     target.failed_starts = 0
-    surplus = target.surplus(wanted, len(chosen), now_ms)
+    surplus = target.surplus(wanted, len(matching), now_ms)
     of_share = _crowded_first(pod for pod in idle if target.matches(pod))
     ends = of_share[:surplus]
-    if len(ends) == len(chosen) and ends:  # also the last one
+    if len(ends) == len(matching) and ends:  # also the last one
         is_kept = now_ms - ends[-1].idle_since_ms < keep_alive_ms
         ends = ends[: len(ends) - is_kept]
     stops += ends

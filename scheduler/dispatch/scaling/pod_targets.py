@@ -59,7 +59,7 @@ class PodTarget(CountLimits):
         rows_per_ms: for which they are counted.
         sized_rows_per_ms, time_ratio: rate, and correction of run times, for which the share was
             chosen.
-        wanted_pods: Pods that the function needs, which may be more than it may have.
+        wanted_pods: pods that the function needs, which may be more than it may have.
         pooled: they run in slices.
         failed_starts: that no pod of another share has been stopped for.
     """
@@ -119,12 +119,12 @@ class StartBackoff:
     """Failed starts of one share; the pause after each is twice as long as the one before.
 
     Attributes:
-        retry_ms: Time of the next attempt.
-        refused_until_ms: Time until which another share is chosen.
+        retry_ms: time of the next attempt.
+        refused_until_ms: time until which another share is chosen.
 
     Args:
-        first_ms: First pause.
-        last_ms: Longest pause.
+        first_ms: first pause.
+        last_ms: longest pause.
     """
 
     def __init__(self, first_ms: float, last_ms: float) -> None:

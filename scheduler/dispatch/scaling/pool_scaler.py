@@ -116,11 +116,11 @@ class PoolScaler:
             functions.setdefault((key[0], target.share.gpu_model), {})[key] = target
         self._wanted.clear()
         changes = SliceChanges([], [])
-        all_live = [known for known in self._dispatcher.slices if not known.is_closed]
+        all_live = [gpu_slice for gpu_slice in self._dispatcher.slices if not gpu_slice.is_closed]
         for pool_key in dict.fromkeys((*functions, *self._pools)):
             pool = self._pool(pool_key)
             live = [s for s in all_live if (s.namespace, s.gpu_model) == pool_key]
-            slices = sum(known.is_open for known in live)
+            slices = sum(gpu_slice.is_open for gpu_slice in live)
             listed = functions.get(pool_key, {})
             size = self._size(pool_key, listed, needed, prices, headroom_ratio, slices, now_ms)
             for key, processes in size.processes.items():
@@ -192,16 +192,16 @@ class PoolScaler:
         live: list[Slice],
         now_ms: float,
     ) -> None:
-        fitting = [known for known in live if known.percent >= size.percent]
-        smaller = [known for known in live if known.percent < size.percent]
+        fitting = [gpu_slice for gpu_slice in live if gpu_slice.percent >= size.percent]
+        smaller = [gpu_slice for gpu_slice in live if gpu_slice.percent < size.percent]
         counts = pool.counts
         if not counts.expected:
             counts.expected = size.slices
         missing = counts.allowed(size.slices, len(fitting), now_ms) - len(fitting)
         if missing > 0 and now_ms >= pool.backoff.retry_ms:
             changes.starts.extend([SliceStart(*key, size.percent, size.cpus)] * missing)
-        by_use = sorted(fitting, key=lambda known: known.used_percent)
+        by_use = sorted(fitting, key=lambda gpu_slice: gpu_slice.used_percent)
         surplus = counts.surplus(size.slices, len(fitting), now_ms)
         changes.stops.extend(by_use[:surplus])
-        if missing <= 0 and all(known.is_open for known in fitting):
+        if missing <= 0 and all(gpu_slice.is_open for gpu_slice in fitting):
             changes.stops.extend(smaller)

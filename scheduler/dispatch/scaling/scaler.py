@@ -73,11 +73,11 @@ class PodChanges(NamedTuple):
     """Pods to start and to stop.
 
     Attributes:
-        starts: Those for the function with the smallest reserve come first: where room is short,
+        starts: those for the function with the smallest reserve come first: where room is short,
             all functions have about the same.
-        stops: Idle pods.
-        satisfied: Functions that have as many pods of their share as they need.
-        slice_starts, slice_stops: Slices to add, before the pods, and to end, after them.
+        stops: idle pods.
+        satisfied: functions that have as many pods of their share as they need.
+        slice_starts, slice_stops: slices to add, before the pods, and to end, after them.
     """
 
     starts: Sequence[PodStart]
@@ -94,14 +94,14 @@ class Scaler:
     share, which somebody else chose.
 
     Args:
-        dispatcher: Its requests and pods decide.
-        prices: Prices of pods.
-        headroom_ratio: Additional reserve, as a ratio of the one that the objectives need.
-        pause_ms: Pause after a start that failed: the first one, and the longest.
+        dispatcher: its requests and pods decide.
+        prices: prices of pods.
+        headroom_ratio: additional reserve, as a ratio of the one that the objectives need.
+        pause_ms: pause after a start that failed: the first one, and the longest.
         slices_min: Whole GPUs that a pool holds at any load.
 
     Attributes:
-        failures: Number of starts that failed.
+        failures: number of starts that failed.
     """
 
     def __init__(
@@ -227,8 +227,8 @@ class Scaler:
             rate = self._rows_per_ms.get(key, 0.0)
             if rate > RISE_RATIO * target.rows_per_ms or rate * RISE_RATIO < target.rows_per_ms:
                 target.rows_per_ms = rate
-        known = [state.document for state in dispatcher.workflows.values()]
-        documents = (*known, *dispatcher.profiles.values())
+        workflows = [state.document for state in dispatcher.workflows.values()]
+        documents = (*workflows, *dispatcher.profiles.values())
         if documents == self._documents and not any(
             self._is_missized(dispatcher.functions[key], rate)
             for key, rate in self._function_rates(sizing_rates).items()
@@ -248,21 +248,20 @@ class Scaler:
             memory_mib = choice.prices.pod_memory_mib(choice.profiles[name], size, parts)
             point = size.configuration
             share = Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
-            known = self._targets.get(key)
+            target = self._targets.get(key)
             counts = {
                 "rows_per_ms": self._rows_per_ms.get(key, 0.0),
                 "sized_rows_per_ms": choice.rows_per_ms[name],
                 "time_ratio": choice.corrections[name].ratio,
             }
-            if known is not None and known.share == share:
-                known.resize(size, **counts)
-            else:
-                self._targets[key] = target = PodTarget(size, share, **counts)
+            if target is not None and target.share == share:
+                target.resize(size, **counts)
+                continue
+            is_first = target is None
+            self._targets[key] = target = PodTarget(size, share, **counts)
+            if is_first:
                 function = self._dispatcher.functions[key]
-                if not known:
-                    target.expected = staffed_count(
-                        function, target.busy_pods, self._headroom_ratio
-                    )
+                target.expected = staffed_count(function, target.busy_pods, self._headroom_ratio)
 
     def pod_changes(self, now_ms: float) -> PodChanges:
         """Return the pods to start and to stop for the rates and shares that are known."""

@@ -37,4 +37,4 @@ class ShareChoice:
         }
         sizing = Sizing(self.loads, expected, self.prices, self.refused)
         self.rows_per_ms = sizing.rows_per_ms
-        return sizing.chosen()
+        return sizing.choice()

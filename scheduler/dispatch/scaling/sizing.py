@@ -159,47 +159,47 @@ class Sizing:
         }
         self._sizes = {function: _efficient(sizes) for function, sizes in self._startable.items()}
 
-    def chosen(self) -> dict[str, PodSize]:
+    def choice(self) -> dict[str, PodSize]:
         """Return the size of each function's pods."""
-        chosen = {f: min(sizes, key=_dollars) for f, sizes in self._sizes.items()}
-        while (self._excess_ms(chosen) > 0.0).any():
-            upgrade = self._upgrade(chosen)
+        choice = {f: min(sizes, key=_dollars) for f, sizes in self._sizes.items()}
+        while (self._excess_ms(choice) > 0.0).any():
+            upgrade = self._upgrade(choice)
             if upgrade is None:
                 break
-            chosen[upgrade[0]] = upgrade[1]
-        self._trim(chosen)
-        self._use_spare_cpus(chosen)
-        return chosen
+            choice[upgrade[0]] = upgrade[1]
+        self._trim(choice)
+        self._use_spare_cpus(choice)
+        return choice
 
-    def _upgrade(self, chosen: Mapping[str, PodSize]) -> tuple[str, PodSize] | None:
+    def _upgrade(self, choice: Mapping[str, PodSize]) -> tuple[str, PodSize] | None:
         """Return the faster size that saves late workflows the most time for its price."""
-        late_ms = np.maximum(self._excess_ms(chosen), 0.0)
+        late_ms = np.maximum(self._excess_ms(choice), 0.0)
         best, best_ratio = None, 0.0
         for function, sizes in self._sizes.items():
-            faster = [size for size in sizes if size.stage_ms < chosen[function].stage_ms]
+            faster = [size for size in sizes if size.stage_ms < choice[function].stage_ms]
             uses = self._uses[function]
             if not faster or not late_ms[uses].any():
                 continue
             gains_ms = late_ms[uses].sum() - np.maximum(
-                self._excess_with(chosen, function, faster), 0.0
+                self._excess_with(choice, function, faster), 0.0
             ).sum(axis=0)
-            prices = np.array([_dollars(size) for size in faster]) - _dollars(chosen[function])
+            prices = np.array([_dollars(size) for size in faster]) - _dollars(choice[function])
             ratios = gains_ms / np.maximum(prices, _DOLLARS_MIN)
             first = int(ratios.argmax())
             if ratios[first] > best_ratio:
                 best, best_ratio = (function, faster[first]), ratios[first]
         return best
 
-    def _trim(self, chosen: dict[str, PodSize]) -> None:
+    def _trim(self, choice: dict[str, PodSize]) -> None:
         """Take the cheapest sizes that make no workflow late, the largest saving first."""
-        allowed_ms = np.maximum(self._excess_ms(chosen), 0.0)
+        allowed_ms = np.maximum(self._excess_ms(choice), 0.0)
         while True:
             savings = []
             for function, sizes in self._sizes.items():
-                price = _dollars(chosen[function])
+                price = _dollars(choice[function])
                 cheaper = [size for size in sizes if _dollars(size) < price]
                 if cheaper:
-                    excess_ms = self._excess_with(chosen, function, cheaper)
+                    excess_ms = self._excess_with(choice, function, cheaper)
                     fits = np.all(
                         excess_ms <= allowed_ms[self._uses[function], None], axis=0
                     ).tolist()
@@ -211,9 +211,9 @@ class Sizing:
             if not savings:
                 return
             _, function, size = max(savings, key=lambda saving: saving[0])
-            chosen[function] = size
+            choice[function] = size
 
-    def _use_spare_cpus(self, chosen: dict[str, PodSize]) -> None:
+    def _use_spare_cpus(self, choice: dict[str, PodSize]) -> None:
         """Give pods vCPUs that are spare next to the GPUs, where they save the most of these.
 
         All pods together take no larger part of the vCPUs than of the GPUs.
@@ -222,31 +222,31 @@ class Sizing:
         if cpus_per_gpu is None:
             return
         while True:
-            spare_cpus = sum(cpus_per_gpu * _gpus(size) - _vcpus(size) for size in chosen.values())
+            spare_cpus = sum(cpus_per_gpu * _gpus(size) - _vcpus(size) for size in choice.values())
             faster = [
-                ((_gpus(known) - _gpus(size)) / cpus, function, size)
-                for function, known in chosen.items()
+                ((_gpus(current) - _gpus(size)) / cpus, function, size)
+                for function, current in choice.items()
                 for size in self._startable[function]
-                if _is_like(size, known)
-                and (cpus := _vcpus(size) - _vcpus(known)) > 0.0
-                and cpus + cpus_per_gpu * (_gpus(known) - _gpus(size)) <= spare_cpus
+                if _is_like(size, current)
+                and (cpus := _vcpus(size) - _vcpus(current)) > 0.0
+                and cpus + cpus_per_gpu * (_gpus(current) - _gpus(size)) <= spare_cpus
             ]
             saved_ratio, function, size = max(faster, default=(0.0, "", None), key=itemgetter(0))
             if size is None or saved_ratio <= 0.0:
                 return
-            chosen[function] = size._replace(node_ratio=chosen[function].node_ratio)
+            choice[function] = size._replace(node_ratio=choice[function].node_ratio)
 
-    def _excess_ms(self, chosen: Mapping[str, PodSize]) -> Floats:
+    def _excess_ms(self, choice: Mapping[str, PodSize]) -> Floats:
         """Return (workflows,) by how much each workflow exceeds its limit; negative below it."""
-        stage_ms = {function: size.stage_ms for function, size in chosen.items()}
+        stage_ms = {function: size.stage_ms for function, size in choice.items()}
         paths_ms = [_path_ms(order, stage_ms) for order in self._orders]
         return np.array(paths_ms, np.float64) - self._limits_ms
 
     def _excess_with(
-        self, chosen: Mapping[str, PodSize], function: str, sizes: Sequence[PodSize]
+        self, choice: Mapping[str, PodSize], function: str, sizes: Sequence[PodSize]
     ) -> Floats:
         """Return (workflows, sizes) the same for the workflows that use a function, by its size."""
-        stage_ms: dict[str, float | Floats] = {f: size.stage_ms for f, size in chosen.items()}
+        stage_ms: dict[str, float | Floats] = {f: size.stage_ms for f, size in choice.items()}
         stage_ms[function] = np.array([size.stage_ms for size in sizes], np.float64)
         uses = self._uses[function]
         paths_ms = np.stack([_path_ms(self._orders[i], stage_ms) for i in uses])
@@ -265,10 +265,10 @@ def _gpus(size: PodSize) -> float:
     return size.pods * size.configuration.gpu_percent / 100
 
 
-def _is_like(size: PodSize, known: PodSize) -> bool:
+def _is_like(size: PodSize, current: PodSize) -> bool:
     """Return true if two sizes differ in their vCPUs alone."""
-    a, b = size.configuration, known.configuration
-    return (size.gpu_model, a.gpu_percent, a.batch) == (known.gpu_model, b.gpu_percent, b.batch)
+    a, b = size.configuration, current.configuration
+    return (size.gpu_model, a.gpu_percent, a.batch) == (current.gpu_model, b.gpu_percent, b.batch)
 
 
 def _share(size: PodSize) -> tuple[str, int, int]:

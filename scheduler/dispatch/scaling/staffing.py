@@ -26,10 +26,10 @@ def staffed_pods(
     """Return the number of pods for a load that keeps so many busy on average.
 
     Args:
-        busy_pods: Pods that the load keeps busy.
-        objective_ratio: Ratio of the rows that wait no longer than allowed.
-        run_wait_ratio: Allowed wait as a ratio of the run time; 0: none waits at all.
-        dispersion_ratio: Variance of the counts of arrivals over their mean; 1: a Poisson process.
+        busy_pods: pods that the load keeps busy.
+        objective_ratio: ratio of the rows that wait no longer than allowed.
+        run_wait_ratio: allowed wait as a ratio of the run time; 0: none waits at all.
+        dispersion_ratio: variance of the counts of arrivals over their mean; 1: a Poisson process.
     """
     root = sqrt(busy_pods / dispersion_ratio)
     low, high = 0.0, _RESERVE_MAX
