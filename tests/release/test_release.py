@@ -30,7 +30,8 @@ def workflow(path: Path) -> dict[Any, Any]:
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """Copy what the script reads."""
-    for name in (".ci", "CHANGELOG.md", "helm/esg-scheduler", "scheduler/__init__.py"):
+    names = (".ci", "CHANGELOG.md", "Dockerfile", "helm/esg-scheduler", "scheduler/__init__.py")
+    for name in names:
         source, target = REPOSITORY / name, tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
@@ -137,6 +138,29 @@ def test_only_a_tag_of_a_version_is_released() -> None:
     for path in WORKFLOWS:
         if path != RELEASE:
             assert not any("permissions" in job for job in workflow(path)["jobs"].values())
+
+
+def test_a_release_has_its_bases_by_digest(repository: Path, tmp_path: Path) -> None:
+    """Each base of the Dockerfile is an argument of the build, as the registry has it then.
+
+    The script ends there, because this docker builds nothing.
+    """
+    digest = f"sha256:{'5' * 64}"
+    docker = tmp_path / "docker"
+    docker.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n[ "$3" = inspect ] && echo {digest}\n:\n',
+        encoding="utf-8",
+    )
+    docker.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "REGISTRY": REGISTRY}
+    script = [repository / ".ci" / "release", f"v{__version__}"]
+    subprocess.run(script, env=environment, capture_output=True, check=False, timeout=60)
+    *inspected, build = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
+    dockerfile = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
+    bases = re.findall(r"^ARG (\w+)=(\S+)$", dockerfile, re.MULTILINE)
+    assert len(inspected) == len(bases) > 0
+    for name, base in bases:
+        assert f"--build-arg {name}={base}@{digest}" in build
 
 
 def test_the_image_has_both_architectures_an_sbom_and_a_signature() -> None:
