@@ -135,10 +135,10 @@ def test_containers_take_further_variables(values: Json, container: str) -> None
 
 @pytest.mark.slow
 def test_the_webhook_may_serve_some_namespaces() -> None:
-    """Both registrations have the selector; without a value they have none."""
+    """All registrations have the selector; without a value they have none."""
     selector = {"matchLabels": {"team": "vision"}}
     webhooks = one(render(webhook={"namespaceSelector": selector}), "MutatingWebhookConfiguration")
-    assert [w["namespaceSelector"] for w in webhooks["webhooks"]] == [selector, selector]
+    assert [w["namespaceSelector"] for w in webhooks["webhooks"]] == 3 * [selector]
     default = one(render(), "MutatingWebhookConfiguration")["webhooks"]
     assert not any("namespaceSelector" in webhook for webhook in default)
 
