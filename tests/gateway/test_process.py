@@ -182,6 +182,14 @@ def status_of(api_server, resource, name):
     return api_server.store.get(resource.path, ("n", name)).get("status") or {}
 
 
+class FourNumbers(PlayedModelServer):
+    """The model of the guide's request."""
+
+    def signature(self):
+        row = {"datatype": "FP32", "shape": [-1, 4]}
+        return {"inputs": [{"name": "x", **row}], "outputs": [{"name": "y", **row}]}
+
+
 @pytest.mark.slow
 async def test_the_guides_deployment(tmp_path):
     """The guide's Deployment, FunctionServer, Workflow and curl request give an answer."""
@@ -201,7 +209,7 @@ async def test_the_guides_deployment(tmp_path):
     )
     path, body = re.search(r"curl http://[^/]+(/\S+) -d '(\{.*?\})'", guide, re.DOTALL).groups()
     profiles = parse_yaml((REPOSITORY / "deploy/samples/profiles.yaml").read_text())
-    played = PlayedModelServer(run_ms=5)
+    played = FourNumbers(run_ms=5)
     async with played.serving(), running(tmp_path) as gateway:
         for document in profiles:
             gateway.api_server.put(FUNCTION_PROFILES, document)

@@ -11,6 +11,7 @@ from typing import Self
 from scheduler.search.chains.budget import budget_ratios
 from scheduler.search.chains.slo_split import groups, split
 from scheduler.search.dag import Dag
+from scheduler.search.frontiers.frontier_arrays import ROUNDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,14 @@ class PlanningWindow:
     reserved_ratio: float
 
     def budget_ms(self, slo_ms: float, slack_ms: float | None) -> float:
-        """Return the time for the window; without a slack all earlier stages were on time."""
+        """Return the time for the window; without a slack all earlier stages were on time.
+
+        What later groups reserve is rounded down: the rounding error of a long SLO may be more than
+        a short stage may be late.
+        """
         if slack_ms is None:
             slack_ms = (1.0 - self.before_ratio) * slo_ms
-        return slack_ms - self.reserved_ratio * slo_ms
+        return slack_ms - max(self.reserved_ratio - ROUNDING / 2, 0.0) * slo_ms
 
     @classmethod
     def over_all(cls, dag: Dag, lengths: Sequence[float]) -> tuple[Self, ...]:
