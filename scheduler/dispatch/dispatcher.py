@@ -241,6 +241,10 @@ class Dispatcher:
         """All slices."""
         return self._slices.all()
 
+    def slice_of(self, namespace: str, gpu: str) -> Slice | None:
+        """Return the slice of a namespace on a GPU; None without one."""
+        return self._slices.get((namespace, gpu))
+
     # -- runs ----------------------------------------------------------------------------------
 
     def run_ended(self, run: Run, now_ms: float) -> None:

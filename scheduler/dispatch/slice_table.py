@@ -28,6 +28,11 @@ class SliceTable:
         """Return the slices that the pools hold."""
         return [gpu_slice for gpu_slice in self._slices.values() if gpu_slice.percent > 0]
 
+    def get(self, key: SliceKey) -> Slice | None:
+        """Return the slice that a pool holds; None without one."""
+        gpu_slice = self._slices.get(key)
+        return gpu_slice if gpu_slice is not None and gpu_slice.percent > 0 else None
+
     def members(self, key: SliceKey) -> Iterable[Pod]:
         """Return the pods in a slice."""
         return self._members.get(key, ())
@@ -88,9 +93,8 @@ class SliceTable:
         """Give back the tokens of a pod without a run; return the pods that may use them."""
         if pod.slice is None or pod.runs or self._kept_ms.get(pod, -inf) > now_ms:
             return ()
-        gpu_slice = self._slices.get(
-            pod.slice.key
-        )  # its own may be replaced, once the pod was removed
+        # The pod's own slice may be replaced, once the pod was removed.
+        gpu_slice = self._slices.get(pod.slice.key)
         if gpu_slice is None:
             return ()
         gpu_slice.give_back(pod.name)
@@ -118,15 +122,11 @@ class SliceTable:
     def _forget(self, key: SliceKey) -> None:
         """Forget a slice without percent, pods and runs."""
         gpu_slice = self._slices.get(key)
-        if (
-            gpu_slice is not None
-            and gpu_slice.is_idle
-            and not (gpu_slice.percent or self._members[key])
-        ):
+        if gpu_slice is None or gpu_slice.percent or self._members[key]:
+            return
+        if gpu_slice.is_idle:
             del self._slices[key], self._members[key]
 
     def _schedule(self) -> None:
-        closed = (
-            gpu_slice.open_from_ms for gpu_slice in self._slices.values() if not gpu_slice.is_open
-        )
-        self.changes_at_ms = min(*closed, *self._kept_ms.values(), inf, inf)
+        times_ms = [slice_.open_from_ms for slice_ in self._slices.values() if not slice_.is_open]
+        self.changes_at_ms = min([*times_ms, *self._kept_ms.values()], default=inf)

@@ -1,13 +1,14 @@
 """Clients of model servers: the interface that HTTP and gRPC have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from scheduler.gateway.calls import Headers
 from scheduler.oip.batch import RowRange
 from scheduler.oip.tensor import Tensor
 
-_CLIENT_ERRORS = range(400, 500)
+CLIENT_ERRORS = range(400, 500)
 _SETUP_ERRORS = frozenset({401, 403, 404, 405, 407, 408, 409, 429})  # of its setup or its load
 
 
@@ -37,7 +38,7 @@ class ModelServerError(Exception):
     @property
     def is_refusal(self) -> bool:
         """True if the server says that the request is invalid."""
-        return self.status in _CLIENT_ERRORS and self.status not in _SETUP_ERRORS
+        return self.status in CLIENT_ERRORS and self.status not in _SETUP_ERRORS
 
 
 class NotOwnerError(ModelServerError):
@@ -97,3 +98,35 @@ class ModelServer(Protocol):
 
     async def close(self) -> None:
         """Close all connections; calls in flight end with an error."""
+
+
+class GuardedServer:
+    """Client of a model server that sends each batch within a guard.
+
+    Args:
+        server: client that sends the batches.
+        guard: returns the context of one batch; its entry may wait, or raise a `ModelServerError`.
+    """
+
+    def __init__(
+        self, server: ModelServer, guard: Callable[[], AbstractAsyncContextManager[None]]
+    ) -> None:
+        self._server = server
+        self._guard = guard
+        self.binary = server.binary
+        self.ready = server.ready
+        self.metadata = server.metadata
+        self.close_idle = server.close_idle
+        self.close = server.close
+
+    async def infer(
+        self,
+        model: str,
+        ranges: Sequence[RowRange],
+        *,
+        timeout_ms: float | None,
+        headers: Headers = (),
+    ) -> tuple[Tensor, ...]:
+        """Send a batch within the guard; see `ModelServer.infer`."""
+        async with self._guard():
+            return await self._server.infer(model, ranges, timeout_ms=timeout_ms, headers=headers)

@@ -70,7 +70,9 @@ class AnswerSender:
             stream.unsent = None
             self._unsent.pop(number, None)
         else:
-            self._http2.try_headers(number, trailers, ends=True)
+            http2.try_headers(number, trailers, ends=True)
+            if stream.responder is not None:  # the client may not have ended its half
+                http2.try_reset(number, ErrorCodes.NO_ERROR)
             self._forget(stream)
 
     def _send_unsent(self) -> None:

@@ -7,16 +7,14 @@ within a second; the fence checks it before each batch, for a process may have b
 decided.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from math import inf
 
 from scheduler.dispatch.slices import SliceKey
-from scheduler.gateway.calls import Headers
 from scheduler.gateway.discovery.server_pods import ServerPod
-from scheduler.gateway.model_server import ModelServer, ModelServerError
+from scheduler.gateway.model_server import GuardedServer, ModelServer, ModelServerError
 from scheduler.gateway.serving.connected_pods import ConnectServer
-from scheduler.oip.batch import RowRange
-from scheduler.oip.tensor import Tensor
 
 
 class SliceFence:
@@ -38,7 +36,8 @@ class SliceFence:
 
     def guard(self, pod: ServerPod, server: ModelServer) -> ModelServer:
         """Guard the client of a pod, if it is pooled."""
-        return _FencedMember(self, (pod.function[0], pod.gpu), server) if pod.pooled else server
+        key = pod.function[0], pod.gpu
+        return GuardedServer(server, lambda: self._batch(key)) if pod.pooled else server
 
     def set_end(self, key: SliceKey, end_s: float) -> None:
         """Let batches begin in a slice until a time; -inf: none."""
@@ -51,28 +50,10 @@ class SliceFence:
         """Return true if a batch may begin in a slice now."""
         return self.clock_s() < self._ends_s.get(key, -inf)
 
-
-class _FencedMember:
-    def __init__(self, fence: SliceFence, key: SliceKey, server: ModelServer) -> None:
-        self._fence = fence
-        self._key = key
-        self._server = server
-        self.binary = server.binary
-        self.ready = server.ready
-        self.metadata = server.metadata
-        self.close_idle = server.close_idle
-        self.close = server.close
-
-    async def infer(
-        self,
-        model: str,
-        ranges: Sequence[RowRange],
-        *,
-        timeout_ms: float | None,
-        headers: Headers = (),
-    ) -> tuple[Tensor, ...]:
-        if not self._fence.allows(self._key):
+    @asynccontextmanager
+    async def _batch(self, key: SliceKey) -> AsyncIterator[None]:
+        if not self.allows(key):
             raise ModelServerError(
                 503, "the pod's slice of a GPU has ended; send the request again", retryable=True
             )
-        return await self._server.infer(model, ranges, timeout_ms=timeout_ms, headers=headers)
+        yield

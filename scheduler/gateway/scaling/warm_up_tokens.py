@@ -2,16 +2,13 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from scheduler.dispatch.slices import Slice, SliceKey
-from scheduler.gateway.calls import Headers
 from scheduler.gateway.discovery.server_pods import ServerPod
-from scheduler.gateway.model_server import ModelServer
+from scheduler.gateway.model_server import GuardedServer, ModelServer
 from scheduler.gateway.serving.runtime import Runtime
-from scheduler.oip.batch import RowRange
-from scheduler.oip.tensor import Tensor
 
 _POLL_S = 0.002
 
@@ -35,10 +32,10 @@ class WarmUpTokens:
         """Return a client of a pod whose batches, of an expected time, wait for tokens."""
         if not pod.pooled:
             return server
-        return _TokenClient(server, lambda: self._held(pod, run_ms))
+        return GuardedServer(server, lambda: self._batch(pod, run_ms))
 
     @asynccontextmanager
-    async def _held(self, pod: ServerPod, run_ms: float) -> AsyncIterator[None]:
+    async def _batch(self, pod: ServerPod, run_ms: float) -> AsyncIterator[None]:
         key = pod.function[0], pod.gpu
         async with self._turns[key]:
             await _until(lambda: self._open_slice(key) is not None)
@@ -54,49 +51,28 @@ class WarmUpTokens:
             self._give_back(key, pod.name)
 
     def _open_slice(self, key: SliceKey) -> Slice | None:
-        known = self._runtime.slice_of(key)
-        return known if known is not None and known.is_open else None
+        gpu_slice = self._slice(key)
+        return gpu_slice if gpu_slice is not None and gpu_slice.is_open else None
+
+    def _slice(self, key: SliceKey) -> Slice | None:
+        return self._runtime.dispatcher.slice_of(*key)
 
     def _take(self, key: SliceKey, pod: ServerPod, run_ms: float) -> None:
-        if (known := self._open_slice(key)) is not None:
-            known.take(pod.name, pod.gpu_percent, pod.cpu, self._runtime.now_ms() + run_ms)
-            self._runtime.set_slice(known)
+        if (gpu_slice := self._open_slice(key)) is not None:
+            gpu_slice.take(pod.name, pod.gpu_percent, pod.cpu, self._runtime.now_ms() + run_ms)
+            self._runtime.set_slice(gpu_slice)
 
     def _fits(self, key: SliceKey) -> bool:
-        if (known := self._open_slice(key)) is None:
+        if (gpu_slice := self._open_slice(key)) is None:
             return False
-        return known.used_percent <= known.percent and known.used_cpus <= known.cpus
+        return gpu_slice.used_percent <= gpu_slice.percent and gpu_slice.used_cpus <= gpu_slice.cpus
 
     def _give_back(self, key: SliceKey, name: str) -> None:
-        if (known := self._runtime.slice_of(key)) is not None:
-            known.give_back(name)
-            self._runtime.set_slice(known)
+        if (gpu_slice := self._slice(key)) is not None:
+            gpu_slice.give_back(name)
+            self._runtime.set_slice(gpu_slice)
 
 
 async def _until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 - the dispatcher reports no ends of runs
         await asyncio.sleep(_POLL_S)
-
-
-class _TokenClient:
-    def __init__(
-        self, server: ModelServer, held: Callable[[], AbstractAsyncContextManager[None]]
-    ) -> None:
-        self._server = server
-        self._held = held
-        self.binary = server.binary
-        self.ready = server.ready
-        self.metadata = server.metadata
-        self.close_idle = server.close_idle
-        self.close = server.close
-
-    async def infer(
-        self,
-        model: str,
-        ranges: Sequence[RowRange],
-        *,
-        timeout_ms: float | None,
-        headers: Headers = (),
-    ) -> tuple[Tensor, ...]:
-        async with self._held():
-            return await self._server.infer(model, ranges, timeout_ms=timeout_ms, headers=headers)

@@ -8,12 +8,11 @@ import structlog
 from scheduler.cluster.backoff import Backoff
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, PodState
-from scheduler.gateway.model_server import ModelServerError
+from scheduler.gateway.model_server import CLIENT_ERRORS, ModelServerError
 from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
 from scheduler.oip.model_signature import ModelSignature, read_signature
 
 log = structlog.get_logger(__name__)
-_CLIENT_ERRORS = range(400, 500)
 _REREAD_S = 1.0  # between two refusals that have the metadata of a function read again
 
 
@@ -103,7 +102,7 @@ class PodProbes:
             try:
                 metadata = await connected.server.metadata(connected.model)
             except ModelServerError as error:
-                if error.status in _CLIENT_ERRORS:  # the server has no metadata
+                if error.status in CLIENT_ERRORS:  # the server has no metadata
                     return
                 await asyncio.sleep(backoff.next_s())
             else:

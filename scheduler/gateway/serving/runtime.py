@@ -14,7 +14,7 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.dispatch.requests import Job, Request, WorkflowKey
 from scheduler.dispatch.scaling.scaler import PodStart
-from scheduler.dispatch.slices import Slice, SliceKey
+from scheduler.dispatch.slices import Slice
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.gateway.calls import RETRY_AFTER_S, CallError, InferAnswer, InferCall
 from scheduler.gateway.discovery.server_pods import ServerPod
@@ -296,16 +296,9 @@ class Runtime:
 
     # -- slices --------------------------------------------------------------------------------
 
-    def slice_of(self, key: SliceKey) -> Slice | None:
-        """Return the slice of a namespace on a GPU; None without one."""
-        for known in self._dispatcher.slices:
-            if known.key == key:
-                return known
-        return None
-
-    def set_slice(self, known: Slice) -> None:
-        """Add or replace a slice, or take notice of its tokens."""
-        self._dispatcher.set_slice(known, self.now_ms())
+    def set_slice(self, gpu_slice: Slice) -> None:
+        """Add or replace a slice, or begin what its tokens allow now."""
+        self._dispatcher.set_slice(gpu_slice, self.now_ms())
         self._set_timer()
 
     def close_slice(self, namespace: str, gpu: str) -> None:
