@@ -158,10 +158,6 @@ class Dispatcher:
             self._close(request)
             self._passes.look(functions, now_ms)
 
-    def rows_ahead(self, workflow: WorkflowKey, stage: str | None) -> int:
-        """Return the rows that wait in front of a request that would arrive now."""
-        return self.workflows[workflow].rows_ahead(stage)
-
     def wait_ms(self, workflow: WorkflowKey, stage: str | None, now_ms: float) -> float:
         """Return the predicted wait of a request that would arrive now; inf without a pod."""
         return self.workflows[workflow].wait_ms(stage, now_ms)

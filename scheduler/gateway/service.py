@@ -35,8 +35,8 @@ from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.replicas.peers import Peers
 from scheduler.gateway.replicas.replicas import LEASE_LABELS, ReplicaLeases, ReplicatedGateway
+from scheduler.gateway.scaling.pod_writes import PodClient
 from scheduler.gateway.scaling.slice_fence import SliceFence
-from scheduler.gateway.scaling.slice_holders import HolderClient
 from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
@@ -62,7 +62,7 @@ class Link(Protocol):
     def synced(self) -> bool: ...
     async def run(self) -> None: ...
     @property
-    def pods(self) -> HolderClient: ...
+    def pods(self) -> PodClient: ...
     @property
     def events(self) -> EventRecorder: ...
     @property

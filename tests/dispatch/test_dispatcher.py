@@ -296,7 +296,7 @@ def test_the_wait_of_a_new_request_is_predicted():
     assert owner.dispatcher.wait_ms((SPACE, "w"), None, 0.0) == inf
     owner.pod("a")
     owner.arrive()
-    assert owner.dispatcher.rows_ahead((SPACE, "w"), None) == 1
+    assert owner.dispatcher.workflows[SPACE, "w"].rows_ahead(None) == 1
     assert owner.dispatcher.wait_ms((SPACE, "w"), None, 0.0) == 200.0
 
 

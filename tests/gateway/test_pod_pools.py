@@ -209,10 +209,10 @@ async def test_a_deletion_is_repeated():
         await asyncio.sleep(WINDOW_S)
         delete, failures = bed.pods.delete, iter(range(3))
 
-        async def failing(*arguments):
+        async def failing(*arguments, **options):
             if next(failures, None) is not None:
                 raise ApiTimeoutError("no answer", sent=True)
-            await delete(*arguments)
+            await delete(*arguments, **options)
 
         bed.pods.delete = failing
         bed.scaler.wanted = 0

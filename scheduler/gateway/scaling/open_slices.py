@@ -84,17 +84,17 @@ class OpenSlices:
         now_s = self._fence.clock_s()
         certain = [holder for holder in live if now_s < self._end_s(holder)]
         self._fence.set_end(key, min(map(self._end_s, certain), default=-inf))
-        known = self._slices.get(key)
+        gpu_slice = self._slices.get(key)
         if certain:
             new = self._slice(key, certain)
-            if known is None or _figures(known) != _figures(new):
+            if gpu_slice is None or _figures(gpu_slice) != _figures(new):
                 self._slices[key] = new
                 self._runtime.set_slice(new)
             return True
-        if known is not None:
-            if known.open_from_ms < inf:
+        if gpu_slice is not None:
+            if gpu_slice.open_from_ms < inf:
                 self._runtime.close_slice(*key)
-            if not live and known.is_idle:
+            if not live and gpu_slice.is_idle:
                 del self._slices[key]
                 self._runtime.remove_slice(*key)
         return False
@@ -118,5 +118,5 @@ class OpenSlices:
         )
 
 
-def _figures(known: Slice) -> tuple[int, int, float]:
-    return known.percent, known.cpus, known.open_from_ms
+def _figures(gpu_slice: Slice) -> tuple[int, int, float]:
+    return gpu_slice.percent, gpu_slice.cpus, gpu_slice.open_from_ms

@@ -10,13 +10,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from scheduler.cluster.backoff import Backoff
-from scheduler.cluster.errors import ApiError, ClusterError
 from scheduler.dispatch.pods import FunctionKey, Pod, Share
 from scheduler.dispatch.scaling.scaler import PodStart
 from scheduler.gateway.discovery.holder_pods import HolderPod, is_member, unschedulable_text
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.scaling.pod_limits import DEFAULT_LIMITS, StartLimits, overdue_text
+from scheduler.gateway.scaling.pod_writes import PodClient, create_pod, delete_pod, refusal_text
 from scheduler.gateway.scaling.pool_pod import (
     PoolPod,
     failure_of,
@@ -38,17 +37,6 @@ from scheduler.model.function_server import FunctionServer
 from scheduler.model.names import LABEL_FUNCTION
 
 CREATIONS_MAX = 16  # at a time, over all servers
-_FORBIDDEN, _CONFLICT, _TOO_MANY, _SERVER_ERROR = 403, 409, 429, 500
-
-
-class PodClient(Protocol):
-    """Writes of pods, as `scheduler.cluster.pods.PodWriter`."""
-
-    async def create(self, namespace: str, pod: dict[str, Any]) -> None:
-        """Create a pod; raises `ClusterError`."""
-
-    async def delete(self, namespace: str, name: str, uid: str) -> None:
-        """Delete a pod if it exists, of this UID unless that is empty; raises `ClusterError`."""
 
 
 class StartPauses(Protocol):
@@ -134,7 +122,7 @@ class PodPools:
         ):
             return
         server, profile = served
-        pod = PoolPod(new_name(server), *start[:2], self._runtime.now_ms(), pooled)
+        pod = PoolPod(new_name(server), function, share, self._runtime.now_ms(), pooled)
         namespace, name = pod.key
         row = largest_row(profile, share)
         body = pool_pod_object(name, server, row, self._scheduler_name, pooled=pooled)
@@ -154,23 +142,11 @@ class PodPools:
         self._runtime.expect_pod(pod.name, pod.start, slots=slots, ready_ms=ready_ms)
 
     async def _create(self, pod: PoolPod, namespace: str, body: dict[str, Any]) -> None:
-        backoff = Backoff()
         try:
-            while True:
-                try:
-                    await self._client.create(namespace, body)
-                except ApiError as error:
-                    if error.status == _CONFLICT and error.reason == "AlreadyExists":
-                        return  # an earlier attempt, whose answer was lost
-                    if error.status < _SERVER_ERROR and error.status != _TOO_MANY:
-                        pod.task = None  # it is this one, and need not be ended
-                        self._fail(pod, _refusal(error, namespace))
-                        return
-                except ClusterError:
-                    pass  # `check` ends the attempts
-                else:
-                    return
-                await asyncio.sleep(backoff.next_s())
+            error = await create_pod(self._client, namespace, body)  # `check` may end it
+            if error is not None:
+                pod.task = None  # it is this one, and need not be ended
+                self._fail(pod, refusal_text(error, namespace))
         finally:
             self._creations -= 1
 
@@ -222,14 +198,7 @@ class PodPools:
             self._deletions[pod.name] = self._task(self._deleting(pod))
 
     async def _deleting(self, pod: PoolPod) -> None:
-        backoff = Backoff()
-        while True:
-            try:
-                await self._client.delete(*pod.key, pod.uid)
-            except ClusterError:
-                await asyncio.sleep(backoff.next_s())
-            else:
-                break
+        await delete_pod(self._client, *pod.key, pod.uid)
         if not pod.uid:  # nothing was reported of it, so its end will not be
             self._forget(pod)
 
@@ -407,12 +376,3 @@ class PodPools:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _refusal(error: ApiError, namespace: str) -> str:
-    if error.status == _FORBIDDEN and "cannot create resource" in error.message:
-        return (
-            f"the gateway may not create pods in namespace {namespace}; add the namespace to the "
-            "chart's gateway.pods.namespaces"
-        )
-    return f"the API server refused it: {error.message}"

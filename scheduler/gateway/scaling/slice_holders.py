@@ -7,20 +7,19 @@ one second when nothing runs in its slice any more. Until then its own grace per
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from scheduler.cluster.backoff import Backoff
-from scheduler.cluster.errors import ApiError, ClusterError
+from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.events import Reference
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.slices import Slice, SliceKey, SliceStart
 from scheduler.gateway.discovery.holder_pods import HolderPod
 from scheduler.gateway.scaling.open_slices import MARGIN_S, OpenSlices, longest_run_s
+from scheduler.gateway.scaling.pod_writes import PodClient, create_pod, delete_pod, refusal_text
 from scheduler.gateway.scaling.slice_fence import SliceFence
 from scheduler.gateway.scaling.slice_holder import (
     GRACE_S,
@@ -43,7 +42,6 @@ END_GRACE_S = 1  # of a holder in which nothing runs
 SEEN_MS = 60_000.0  # a pod that was created is reported long before
 RUNNING_MS = 120_000.0  # in which a bound holder's container starts, its image pulled
 _HOLDERS = f"{LABEL_POOL}={POOL_HOLDER}"
-_CONFLICT, _TOO_MANY, _SERVER_ERROR = 409, 429, 500
 
 
 class HolderSettings(NamedTuple):
@@ -62,21 +60,6 @@ class HolderSettings(NamedTuple):
     scheduler_name: str = ""
     room_ms: float = 30_000.0
     grace_max_s: float = 35.0
-
-
-class HolderClient(Protocol):
-    """Requests about holders, as `scheduler.cluster.pods.PodWriter`."""
-
-    async def create(self, namespace: str, pod: dict[str, Any]) -> None:
-        """Create a pod; raises `ClusterError`."""
-
-    async def delete(
-        self, namespace: str, name: str, uid: str, *, grace_s: int | None = None
-    ) -> None:
-        """Delete a pod if it exists, of this UID unless that is empty; raises `ClusterError`."""
-
-    async def live_uids(self, namespace: str, labels: str) -> AbstractSet[str]:
-        """Return the UIDs of pods that nobody has deleted; raises `ClusterError`."""
 
 
 class SliceOutcomes(Protocol):
@@ -104,7 +87,7 @@ class SliceHolders:
     def __init__(  # noqa: PLR0913 - its collaborators, each by its name
         self,
         runtime: Runtime,
-        client: HolderClient,
+        client: PodClient,
         outcomes: SliceOutcomes,
         *,
         fence: SliceFence,
@@ -158,7 +141,7 @@ class SliceHolders:
         return self._servers.values()
 
     def add_member(self, function: FunctionKey) -> None:
-        """Take notice of a pod in a slice; of any server, also one with a selector."""
+        """Add a pod in a slice; of any server, also one with a selector."""
         self.slices.set_function(function, self._profiles[function])
 
     def remove_server(self, function: FunctionKey) -> None:
@@ -194,8 +177,8 @@ class SliceHolders:
 
     def _is_pending(self, holder: SliceHolder) -> bool:
         """Return true if a slice is still to be expected of it, or again."""
-        known = None if holder.pod is None else self.slices.get(holder.pod.slice_key)
-        return not holder.is_ending and (known is None or known.is_closed)
+        gpu_slice = None if holder.pod is None else self.slices.get(holder.pod.slice_key)
+        return not holder.is_ending and (gpu_slice is None or gpu_slice.is_closed)
 
     def _create(self, start: SliceStart) -> bool:
         servers = [s for s in self._servers.values() if s.key[0] == start.namespace]
@@ -216,23 +199,10 @@ class SliceHolders:
         return True
 
     async def _creating(self, holder: SliceHolder, body: dict[str, Any]) -> None:
-        backoff = Backoff()
-        while True:
-            try:
-                await self._client.create(holder.namespace, body)
-            except ApiError as error:
-                if error.status == _CONFLICT and error.reason == "AlreadyExists":
-                    break  # an earlier attempt, whose answer was lost
-                if error.status < _SERVER_ERROR and error.status != _TOO_MANY:
-                    holder.task = None
-                    self._fail(holder, f"the API server refused it: {error.message}")
-                    return
-            except ClusterError:
-                pass  # `check` ends the attempts
-            else:
-                break
-            await asyncio.sleep(backoff.next_s())
+        error = await create_pod(self._client, holder.namespace, body)
         holder.task = None
+        if error is not None:
+            self._fail(holder, refusal_text(error, holder.namespace))
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -242,7 +212,7 @@ class SliceHolders:
         for holder in list(self._holders.values()):
             if not holder.is_ending and (why := self._overdue_text(holder, now_ms)) is not None:
                 self._fail(holder, why)
-        keys = {known.key for known in self.slices.all()}
+        keys = {gpu_slice.key for gpu_slice in self.slices.all()}
         for key in keys | {h.pod.slice_key for h in self._holders.values() if h.pod is not None}:
             self._update(key)
         for holder in list(self._holders.values()):
@@ -264,22 +234,15 @@ class SliceHolders:
 
     def _is_needed(self, holder: SliceHolder) -> bool:
         """Return true if what runs would not fit into the other holders of the GPU."""
-        if holder.pod is None or (known := self.slices.get(holder.pod.slice_key)) is None:
+        if holder.pod is None or (gpu_slice := self.slices.get(holder.pod.slice_key)) is None:
             return False
-        others = (h.pod.percent for h in self._on(known.key) if h.is_live and h.pod)
-        return known.used_percent > sum(others)
+        others = (h.pod.percent for h in self._on(gpu_slice.key) if h.is_live and h.pod)
+        return gpu_slice.used_percent > sum(others)
 
     async def _deleting(self, holder: SliceHolder) -> None:
-        backoff = Backoff()
-        while True:
-            try:
-                await self._client.delete(
-                    holder.namespace, holder.name, holder.uid, grace_s=END_GRACE_S
-                )
-            except ClusterError:
-                await asyncio.sleep(backoff.next_s())
-            else:
-                break
+        await delete_pod(
+            self._client, holder.namespace, holder.name, holder.uid, grace_s=END_GRACE_S
+        )
         if holder.pod is None:  # nothing was reported of it, so its end will not be
             self._forget(holder)
 
@@ -334,8 +297,8 @@ class SliceHolders:
 
     def has_room(self, namespace: str, gpu: str, percent: int) -> bool:
         """Return true if a slice on a GPU exists, open or not, in which a member can ever run."""
-        held = (h.pod.percent for h in self._on((namespace, gpu)) if h.pod and not h.is_ending)
-        return percent <= sum(held)
+        holders = self._on((namespace, gpu))
+        return percent <= sum(h.pod.percent for h in holders if h.pod and not h.is_ending)
 
     # -- the word of the API server ----------------------------------------------------------------
 
@@ -352,19 +315,19 @@ class SliceHolders:
 
     async def _confirm(self) -> bool:
         sent_s = self._fence.clock_s()
-        known = [holder for holder in self._holders.values() if holder.is_live]
+        live = [holder for holder in self._holders.values() if holder.is_live]
         try:
             async with asyncio.timeout(CONTACT_S):
-                live = await self._client.live_uids(self._settings.namespace, _HOLDERS)
+                uids = await self._client.live_uids(self._settings.namespace, _HOLDERS)
         except (ClusterError, TimeoutError) as error:
             if not self._trouble:
                 log.warning("slices are not confirmed, and will be closed", problem=repr(error))
             self._trouble = repr(error)
             return False
         self._trouble = ""
-        for holder in known:
-            holder.confirmed_s = sent_s if holder.uid in live else -inf
-        for key in {holder.pod.slice_key for holder in known if holder.pod}:
+        for holder in live:
+            holder.confirmed_s = sent_s if holder.uid in uids else -inf
+        for key in {holder.pod.slice_key for holder in live if holder.pod}:
             self._update(key)
         return True
 

@@ -12,8 +12,9 @@ from scheduler.gateway.discovery.gpu_nodes import PerGpu
 from scheduler.gateway.scaling.loop import ScalingLoop
 from scheduler.gateway.scaling.pod_limits import StartLimits
 from scheduler.gateway.scaling.pod_pools import PodPools
+from scheduler.gateway.scaling.pod_writes import PodClient
 from scheduler.gateway.scaling.slice_fence import SliceFence
-from scheduler.gateway.scaling.slice_holders import HolderClient, HolderSettings, SliceHolders
+from scheduler.gateway.scaling.slice_holders import HolderSettings, SliceHolders
 from scheduler.gateway.scaling.start_failures import StartFailures
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
@@ -44,7 +45,7 @@ class PodLink(Protocol):
     """The part of a cluster's link that pods of templates need."""
 
     @property
-    def pods(self) -> HolderClient:
+    def pods(self) -> PodClient:
         """Creates, deletes and lists pods."""
 
     @property

@@ -111,7 +111,7 @@ class Runtime:
             raise CallError(503, "the gateway is shutting down; send the request again", 0.0)
 
     def _check_backlog(self, workflow: WorkflowKey, stage: str | None) -> None:
-        rows = self._dispatcher.rows_ahead(workflow, stage)
+        rows = self._dispatcher.workflows[workflow].rows_ahead(stage)
         if rows < self._rows_max:
             return
         wait_s = self._dispatcher.wait_ms(workflow, stage, self.now_ms()) / 1000
