@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from uuid import uuid4
 
 import structlog
@@ -66,6 +66,19 @@ class Reference:
     def function_server(cls, namespace: str, name: str, uid: str) -> "Reference":
         """Refer to a FunctionServer."""
         return cls("FunctionServer", name, namespace, uid)
+
+
+class RecordEvent(Protocol):
+    """Records an Event, as `Recorder.record`; returns at once."""
+
+    def __call__(
+        self,
+        reference: Reference,
+        *,
+        type: EventType,  # noqa: A002 - Kubernetes' name for it
+        reason: str,
+        message: str,
+    ) -> None: ...
 
 
 @dataclass(slots=True)

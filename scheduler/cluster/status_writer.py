@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ApiError, ClusterError
-from scheduler.cluster.events import EventType, Reference
+from scheduler.cluster.events import EventType, RecordEvent, Reference
 from scheduler.cluster.resource import Resource
 from scheduler.model.status import ConditionState, ObservedDocument
 
@@ -27,19 +27,6 @@ FIELDS_S = 10.0  # between two writes that change other fields than conditions
 TIMEOUT_S = 5.0
 _SLICE = 20  # documents that are compared in one turn of the event loop
 _WITHOUT_EVENT = frozenset({"Used"})  # a profile that nobody uses is no fault
-
-
-class RecordEvent(Protocol):
-    """Records an Event, as `scheduler.cluster.events.Recorder.record`; returns at once."""
-
-    def __call__(
-        self,
-        reference: Reference,
-        *,
-        type: EventType,  # noqa: A002 - Kubernetes' name for it
-        reason: str,
-        message: str,
-    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -282,8 +282,8 @@ class PoolBed(Bed):
         self.uid, self.spec = uid, spec
         self.is_model_ready = self.is_synced = True
 
-    def _record(self, reference, kind, reason, message):
-        self.events.append((reference.kind, reference.name, kind, reason, message))
+    def _record(self, reference, *, type, reason, message):  # noqa: A002 - Kubernetes' name for it
+        self.events.append((reference.kind, reference.name, type, reason, message))
 
     def _connect_first(self, pod):
         return FirstBatchModel(self, pod)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 
 from scheduler.cluster.errors import ClusterError
-from scheduler.cluster.events import Reference
+from scheduler.cluster.events import RecordEvent, Reference
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.slices import Slice, SliceKey, SliceStart
 from scheduler.gateway.discovery.holder_pods import HolderPod
@@ -27,7 +27,6 @@ from scheduler.gateway.scaling.slice_holder import (
     holder_object,
     new_holder_name,
 )
-from scheduler.gateway.scaling.start_failures import RecordEvent
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer
@@ -261,7 +260,7 @@ class SliceHolders:
         for server in self._servers.values():
             if server.key[0] == holder.namespace:
                 reference = Reference.function_server(*server.key, server.metadata.uid)
-                self._record_event(reference, "Warning", REASON, message)
+                self._record_event(reference, type="Warning", reason=REASON, message=message)
                 return
 
     # -- reports of the discovery ----------------------------------------------------------------

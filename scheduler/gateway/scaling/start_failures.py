@@ -1,18 +1,13 @@
 """Pods that did not start: an Event, and the text for calls that wait for one."""
 
-from collections.abc import Callable
-
 import structlog
 
-from scheduler.cluster.events import EventType, Reference
+from scheduler.cluster.events import RecordEvent, Reference
 from scheduler.dispatch.pods import FunctionKey, Share
 from scheduler.model.function_server import FunctionServer
 
 log = structlog.get_logger(__name__)
 REASON = "PodStartFailed"
-
-RecordEvent = Callable[[Reference, EventType, str, str], None]
-"""Receives an object, a type, a reason and a message."""
 
 
 class StartFailures:
@@ -47,7 +42,7 @@ class StartFailures:
         self._texts[server.function_key] = f"pod {pod} did not start: {why}"
         log.warning("pod did not start", pod=pod, why=why, pause_s=round(pause_s, 1))
         reference = Reference.function_server(*server.key, server.metadata.uid)
-        self._record_event(reference, "Warning", REASON, message)
+        self._record_event(reference, type="Warning", reason=REASON, message=message)
 
     def text(self, function: FunctionKey) -> str | None:
         """Return why the last pod of a function did not start; None without a failure."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from scheduler.cluster.events import EventType, Reference
+from scheduler.cluster.events import RecordEvent, Reference
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.scaling.scaler import PodChanges, PodLimits, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
@@ -28,17 +28,11 @@ START_PAUSE_MS = (5_000.0, 300_000.0)  # after a pod that failed: first, and lon
 
 
 class EventRecorder(Protocol):
-    """Records Events, as `scheduler.cluster.events.Recorder`."""
+    """Recorder of Events, as `scheduler.cluster.events.Recorder`."""
 
-    def record(
-        self,
-        reference: Reference,
-        *,
-        type: EventType,  # noqa: A002 - Kubernetes' name for it
-        reason: str,
-        message: str,
-    ) -> None:
-        """Record an Event; returns at once."""
+    @property
+    def record(self) -> RecordEvent:
+        """Records an Event."""
 
 
 class PodLink(Protocol):
@@ -101,7 +95,7 @@ class TemplatePods:
         connect: ConnectServer,
         link: PodLink,
     ) -> None:
-        self._link = link
+        self._record_event = link.events.record
         self._prices = settings.prices
         self._server_context_mib = settings.server_context_mib
         self._default_share = gateway.share
@@ -170,11 +164,6 @@ class TemplatePods:
 
     # -- reports -------------------------------------------------------------------------------
 
-    def _record_event(
-        self, reference: Reference, kind: EventType, reason: str, message: str
-    ) -> None:
-        self._link.events.record(reference, type=kind, reason=reason, message=message)
-
     def _set_limits(self, server: FunctionServer, profile: FunctionProfile) -> None:
         spec = server.spec
         pooled = self._is_pooled(server, profile)
@@ -212,4 +201,4 @@ class TemplatePods:
         if reason:
             reference = Reference.function_server(*server.key, server.metadata.uid)
             message = f"its pods are reserved, not pooled: {reason}"
-            self._record_event(reference, "Warning", NOT_POOLED, message)
+            self._record_event(reference, type="Warning", reason=NOT_POOLED, message=message)
