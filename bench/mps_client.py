@@ -51,7 +51,7 @@ class Kernel:
     """The kernel, loaded in a context of this process.
 
     Attributes:
-        multiprocessors: that the driver reports; a limit of MPS reduces them.
+        multiprocessors: number that the driver reports; a limit of MPS reduces it.
 
     Raises:
         CudaError: CUDA, or the MPS server, does not work here.

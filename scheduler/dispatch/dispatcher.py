@@ -115,11 +115,11 @@ class Dispatcher:
         """Take a request in.
 
         Args:
-            workflow: of the request.
-            payload: of the owner.
+            workflow: key of the workflow.
+            payload: any object; the owner gets it back with the request.
             now_ms: the clock.
-            deadline_ms: None: the SLO of the workflow after the arrival.
-            arrival_ms: None: now.
+            deadline_ms: time of the deadline, ms. Default: one SLO after the arrival.
+            arrival_ms: time of the arrival, ms. Default: now.
             stage: the only stage to run; None: all of them.
 
         Raises:

@@ -17,8 +17,8 @@ class NamespacePlans:
     """Plans of each namespace's workflows.
 
     Attributes:
-        profiles: by name; read only.
-        prices: of the plans.
+        profiles: profile of each function, by name; read only.
+        prices: prices of vCPUs and GPUs in the plans.
     """
 
     def __init__(self, rules: Rules) -> None:

@@ -14,9 +14,9 @@ class Passes:
     """Passes over the queues of functions, which begin batches.
 
     Args:
-        functions: by key; their owner adds to them.
-        plans: of all namespaces.
-        slices: of pooled pods.
+        functions: state of each function, by key; their owner adds to them.
+        plans: plans of all namespaces.
+        slices: slices of pooled pods.
         on_run: begins a batch.
         on_drop: drops a job that is late.
 

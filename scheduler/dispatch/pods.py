@@ -33,10 +33,10 @@ class Pod:
 
     Attributes:
         name: unique among the pods of a dispatcher.
-        node, gpu: where it is, as far as the owner knows.
+        node, gpu: place of the pod, as far as the owner knows.
         slots: batches that it takes at a time; those after the first wait in the pod.
-        pooled: its batches need tokens of the slice of its GPU, which it holds once while it runs.
-        slice: of a pooled pod; the dispatcher sets it.
+        pooled: true if batches need tokens of the slice of its GPU; a pod holds them once.
+        slice: slice of a pooled pod; the dispatcher sets it.
         ready_ms: end of its start; predicted while it starts.
         idle_since_ms: end of its last run, or of its start.
         ran_until_ms: end of its last run; -inf before the first one has ended.
@@ -116,8 +116,8 @@ class Run:
     """A batch on a pod.
 
     Attributes:
-        workflow, stage: of its jobs, which are all of one queue.
-        batch: of the profiled row it was planned with; ``rows`` is the number of rows it has.
+        workflow, stage: queue of all its jobs.
+        batch: batch of the profiled row that it was planned with; it has ``rows`` rows.
         latency_ms, profiled_ms: expected run time, and that of the profile.
         begin_ms: when it was handed over; ``execute_ms`` is when the pod is expected to begin it,
             which is later where another batch is in front.

@@ -36,13 +36,13 @@ class Request(StageWalk):
     """One request of a workflow, or of one of its stages.
 
     Attributes:
-        workflow: its key.
-        payload: of the owner.
-        arrival_ms, deadline_ms: on the owner's clock.
+        workflow: key of the workflow.
+        payload: owner's object.
+        arrival_ms, deadline_ms: times on the owner's clock.
         only: index of the only stage that is run; None: all stages.
         ended: it was answered, dropped or cancelled.
-        waiting: its jobs in queues.
-        parts_left: by stage that has begun, the parts that have not ended.
+        waiting: jobs in queues.
+        parts_left: number of parts that have not ended, by stage that has begun.
         ends_ms: predicted ends of stages that run.
         recorded: it counts in the hit rate of its workflow.
     """
@@ -108,8 +108,8 @@ class Job:
     """One part of a request at one stage.
 
     Attributes:
-        part: as the owner gave it; ``rows`` and ``joinable`` are its.
-        deadline_ms: of its request.
+        part: part of the request, from the owner; ``rows`` and ``joinable`` are those of it.
+        deadline_ms: deadline of its request.
         since_ms: when it joined its queue.
         attempts: runs that failed.
         avoided: pods on which they failed.

@@ -69,7 +69,7 @@ class RunTimes:
     """Observed run times of one function's pods.
 
     Attributes:
-        correction: as published.
+        correction: correction that was published last.
     """
 
     __slots__ = ("_mean", "_runs", "_square", "correction")

@@ -29,9 +29,9 @@ class ShareClass:
     """Pods of one function with equal shares.
 
     Attributes:
-        rows: what they can run, smallest batch first.
+        rows: batches that the pods can run, the smallest first.
         model: GPU model of these rows in the profile.
-        profiled: their configurations, corrected.
+        profiled: configurations of the pods, corrected.
         idle: ready pods without a run, the last used at the end.
         busy: other pods that run, or will run, batches.
         dollars: cost per request of each row, once a decision has needed it.
@@ -70,10 +70,10 @@ class Pool:
     """All pods of one function.
 
     Attributes:
-        profile: of the function.
-        correction: of its run times.
-        classes: by share.
-        pods: by name.
+        profile: profile of the function.
+        correction: correction of its run times.
+        classes: class of each share.
+        pods: all pods, by name.
         open: pods that take a batch now.
         rows_max: largest batch that a pod can run; without pods, the largest that was profiled.
     """

@@ -35,14 +35,14 @@ class Slice:
 
     Attributes:
         key: namespace and GPU.
-        node: of the GPU; empty if the owner does not know it.
-        gpu_model: of the GPU; empty: not known.
-        percent, cpus: that the pool holds.
+        node: node of the GPU; empty if the owner does not know it.
+        gpu_model: model of the GPU; empty if the owner does not know it.
+        percent, cpus: resources that the pool holds.
         open_from_ms: no batch begins before; after a hand-over nobody knows what runs until then.
         is_limited: false: batches begin whatever runs, as without an arbiter; for simulations.
         is_open: batches may begin. The dispatcher sets it.
         is_closed: no batch will begin any more.
-        used_percent, used_cpus: of the pods that run.
+        used_percent, used_cpus: resources of the pods that run.
     """
 
     __slots__ = (

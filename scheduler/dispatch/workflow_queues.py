@@ -41,11 +41,11 @@ class DueQueue(JobQueue[Job]):
     """Waiting jobs of one stage of one workflow that can still be in time, and those that cannot.
 
     Attributes:
-        workflow: its state.
+        workflow: state of the workflow.
         stage: index in the workflow; ``name`` is its name.
         function: the pods that serve it.
         late: jobs that cannot be in time any more.
-        forecast: of the next row.
+        forecast: forecast of the next row.
         number: among all queues of a dispatcher.
         rows: number of rows that wait.
     """
@@ -156,9 +156,9 @@ class WorkflowQueues:
     """One workflow with its queues, by stage.
 
     Args:
-        document: of the workflow.
+        document: document of the workflow.
         on_late: service of requests that cannot be in time.
-        numbers: of queues.
+        numbers: source of numbers for queues.
         function: returns the state of a function.
 
     Attributes:
@@ -241,8 +241,8 @@ class FunctionState:
     """The pods of one function and the queues that they serve.
 
     Attributes:
-        queues: of all stages that run the function.
-        dispersion: of the rows that arrive for them.
+        queues: queues of all stages that run the function.
+        dispersion: dispersion of the rows that arrive for them.
         rows: number of rows that wait in them; ``late_rows`` of these cannot be in time any more.
         late_from_ms: when a late row may next run though others may need the pod.
         wake_ms: when it is to be looked at again without an event.

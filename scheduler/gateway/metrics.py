@@ -1,6 +1,7 @@
 """Metrics of the gateway: what its calls and batches report, and gauges read at the scrape."""
 
 from collections import Counter as Count
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -11,12 +12,13 @@ from prometheus_client.registry import Collector
 from scheduler import __version__
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.requests import WorkflowKey
-from scheduler.gateway.discovery.server_pods import POD_STATES
+from scheduler.dispatch.slices import Slice
+from scheduler.gateway.discovery.server_pods import POD_STATES, ServerPod
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.serving.recorder import BatchEnded, CallResult
 from scheduler.histograms import BucketCounts, LabelledHistogram
 from scheduler.model.documents import Workflow
-from scheduler.model.plan import Prices
+from scheduler.model.plan import MS_PER_HOUR, Prices
 from scheduler.workflow_metrics import WorkflowMetrics
 
 _REFUSALS = (400, 401, 403, 404, 413, 429, 503)  # counted from 0 on
@@ -38,6 +40,30 @@ class PoolGauge(NamedTuple):
     running_percent: int
     process_percent: int
     dollars_per_hour: float
+
+
+def pool_gauges(
+    slices: Iterable[Slice], pods: Iterable[ServerPod], prices: Prices
+) -> dict[str, PoolGauge]:
+    """Return the state of the pool of each namespace with slices."""
+    processes: Count[str] = Count()
+    for pod in pods:
+        processes[pod.function[0]] += pod.gpu_percent if pod.pooled else 0
+    by_namespace: defaultdict[str, list[Slice]] = defaultdict(list)
+    for gpu_slice in slices:
+        by_namespace[gpu_slice.namespace].append(gpu_slice)
+    return {
+        namespace: PoolGauge(
+            slice_percent=sum(gpu_slice.percent for gpu_slice in of_pool),
+            running_percent=sum(gpu_slice.used_percent for gpu_slice in of_pool),
+            process_percent=processes[namespace],
+            dollars_per_hour=sum(
+                prices.request_cost_dollars(MS_PER_HOUR, s.cpus, s.percent, 1, s.gpu_model)
+                for s in of_pool
+            ),
+        )
+        for namespace, of_pool in by_namespace.items()
+    }
 
 
 class Gauges(NamedTuple):

@@ -21,7 +21,6 @@ from scheduler.cluster.resource import (
 from scheduler.cluster.status_writer import StatusWriter
 from scheduler.cluster.watches import Watched
 from scheduler.dispatch.pods import FunctionKey
-from scheduler.dispatch.slices import Slice
 from scheduler.gateway.access import Reviews, TokenAccess
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import Backend
@@ -29,7 +28,7 @@ from scheduler.gateway.discovery.documents import ServedDocuments
 from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.discovery.gpu_nodes import GpuNodes
 from scheduler.gateway.discovery.server_pods import ServerPod
-from scheduler.gateway.metrics import GatewayMetrics, Gauges, PoolGauge
+from scheduler.gateway.metrics import GatewayMetrics, Gauges, pool_gauges
 from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
@@ -304,30 +303,8 @@ class GatewayService:
             },
             dollars_per_hour=dollars_per_hour,
             body_bytes=self.memory.held_bytes,
-            pools=self._pool_gauges(),
+            pools=pool_gauges(self.runtime.dispatcher.slices, self.discovery.known_pods(), prices),
         )
-
-    def _pool_gauges(self) -> dict[str, PoolGauge]:
-        processes: Counter[str] = Counter()
-        for pod in self.discovery.known_pods():
-            processes[pod.function[0]] += pod.gpu_percent if pod.pooled else 0
-        slices: defaultdict[str, list[Slice]] = defaultdict(list)
-        for known in self.runtime.dispatcher.slices:
-            slices[known.namespace].append(known)
-        return {
-            namespace: PoolGauge(
-                slice_percent=sum(known.percent for known in held),
-                running_percent=sum(known.used_percent for known in held),
-                process_percent=processes[namespace],
-                dollars_per_hour=sum(
-                    self.settings.prices.request_cost_dollars(
-                        MS_PER_HOUR, known.cpus, known.percent, 1, known.gpu_model
-                    )
-                    for known in held
-                ),
-            )
-            for namespace, held in slices.items()
-        }
 
     def _pods_wanted(self, server: FunctionServer, ready_pods: int) -> int:
         function, spec = server.function_key, server.spec

@@ -40,7 +40,7 @@ class AtTarget:
         headroom_ratio: headroom that was set in the scenario.
         hit_rate: ratio of the requests within their SLO.
         dollars: cost per 1,000 requests of what was set aside.
-        bound_ratio: this over the least cost of the requests; None without such a bound.
+        bound_ratio: ratio of the cost to the least cost of the requests; None without a bound.
         reached: true if the mean hit rate reaches the target.
     """
 

@@ -50,7 +50,7 @@ class Served:
     """Requests of one workflow under one rule.
 
     Attributes:
-        group, number: of the workflow, as in `ServedCase`.
+        group, number: place of the workflow, as in `ServedCase`.
         rule: ``none``, ``constant``, or the policy that plans with the derived margin.
         spread_ratio: standard deviation over mean of the run times.
         objective_ratio: objective of the workflow.

@@ -51,7 +51,7 @@ class WarmResult(NamedTuple):
     """Ratio of the requests in time, and dollars per thousand requests.
 
     Attributes:
-        dollars: what was set aside.
+        dollars: price of the resources that were set aside.
         ran_dollars: the part of it in which something ran.
     """
 

@@ -17,7 +17,7 @@ class SimulatedPolicy:
         hit_ratios: hits divided by requests, per seed.
         costs_dollars_per_thousand: dollars paid per 1,000 requests for what was set aside, per
             seed.
-        paid_bound_ratio: what is paid over the least cost of the same requests; None without one.
+        paid_bound_ratio: ratio of the cost to the least of the same requests; None without a bound.
         idle_dollars_per_thousand: dollars of these for which nothing ran, mean over seeds.
         state: verdict on the steady state, and the warm-up that is left out.
         hits_over_time: (s, hit ratio of the requests that arrived then), of the first seed.

@@ -54,14 +54,14 @@ class PodTarget(CountLimits):
     """Pods that a function should have.
 
     Attributes:
-        share: of each pod.
-        configuration: with which the pods are counted.
-        rows_per_ms: for which they are counted.
+        share: share of each pod.
+        configuration: configuration with which the pods are counted.
+        rows_per_ms: rate for which the pods are counted.
         sized_rows_per_ms, time_ratio: rate, and correction of run times, for which the share was
             chosen.
         wanted_pods: pods that the function needs, which may be more than it may have.
         pooled: they run in slices.
-        failed_starts: that no pod of another share has been stopped for.
+        failed_starts: number of failures for which no pod of another share was stopped.
     """
 
     def __init__(

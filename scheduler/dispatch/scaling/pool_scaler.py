@@ -56,7 +56,7 @@ class PoolScaler:
     """Scales the slices of a dispatcher's pools, and counts the processes in them.
 
     Args:
-        dispatcher: its functions and slices decide.
+        dispatcher: dispatcher whose functions and slices decide.
         pause_ms: pause after a start that failed: the first one, and the longest.
         slices_min: whole GPUs of a pool at any load.
     """
@@ -105,9 +105,9 @@ class PoolScaler:
         """Return the slices to start and to stop; decide which targets are pooled.
 
         Args:
-            targets: of the functions whose pods shall run in slices.
+            targets: target of each function whose pods shall run in slices.
             needed: functions that have a process at any rate.
-            prices: with the size of the nodes.
+            prices: prices of pods, and the size of the nodes.
             headroom_ratio: additional reserve.
             now_ms: the clock.
         """

@@ -29,7 +29,7 @@ class PoolFunction(NamedTuple):
     """A function of a pool.
 
     Attributes:
-        busy_pods: that its rate keeps busy.
+        busy_pods: number of pods that its rate keeps busy.
         objective_ratio: the strictest one of its workflows.
         met_ratio: part of the allowed wait that is left: 1 at the objective, 0 at twice the misses.
     """
@@ -51,8 +51,8 @@ class PoolSize(NamedTuple):
     """Size of a pool on GPUs of one model.
 
     Attributes:
-        slices: their number, each of ``percent`` and ``cpus``.
-        processes: of each function, on one GPU on average.
+        slices: number of slices, each of ``percent`` and ``cpus``.
+        processes: number of processes of each function on one GPU, on average.
     """
 
     slices: int

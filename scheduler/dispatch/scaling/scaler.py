@@ -47,9 +47,9 @@ class PodLimits:
     """Limits of the pods of one function.
 
     Attributes:
-        min_pods, max_pods: their number.
+        min_pods, max_pods: limits of the number of pods.
         keep_alive_ms: the last pod stays idle so long after its last run.
-        pooled: its pods run in slices of their namespace's pool.
+        pooled: true if pods run in slices of their namespace's pool.
     """
 
     min_pods: int = 0
@@ -94,7 +94,7 @@ class Scaler:
     share, which somebody else chose.
 
     Args:
-        dispatcher: its requests and pods decide.
+        dispatcher: dispatcher whose requests and pods decide.
         prices: prices of pods.
         headroom_ratio: additional reserve, as a ratio of the one that the objectives need.
         pause_ms: pause after a start that failed: the first one, and the longest.

@@ -14,12 +14,12 @@ class ShareChoice:
     """A choice of the shares of a namespace's functions that is due.
 
     Attributes:
-        namespace: of the functions.
-        loads: its workflows.
-        profiles: of all functions.
-        corrections: of the run times of the namespace's functions.
-        prices, refused: see `Sizing`.
-        rows_per_ms: by function, for which the choice is made.
+        namespace: namespace of the functions.
+        loads: workflows of the namespace, with their rates.
+        profiles: profile of each function, by name.
+        corrections: correction of the run times of each function of the namespace.
+        prices, refused: arguments of `Sizing`.
+        rows_per_ms: rate of each function for which the choice is made.
     """
 
     namespace: str

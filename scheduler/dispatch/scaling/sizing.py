@@ -70,8 +70,8 @@ class PodPrices:
     the node that it takes.
 
     Attributes:
-        cpus_per_gpu: of the nodes; None: a pod costs what it holds.
-        gpu_memory_mib: of one GPU, for pods, by model; a model that is absent: not known.
+        cpus_per_gpu: vCPUs of a node for each of its GPUs; None: a pod costs what it holds.
+        gpu_memory_mib: memory of one GPU for pods, by model; unknown for models that are absent.
     """
 
     prices: Prices
