@@ -29,14 +29,10 @@ class PlanningWindow:
     reserved_ratio: float
 
     def budget_ms(self, slo_ms: float, slack_ms: float | None) -> float:
-        """Return the time for the window; without a slack all earlier stages were on time.
-
-        What later groups reserve is rounded down: the rounding error of a long SLO may be more than
-        a short stage may be late.
-        """
+        """Return the time for the window; without a slack all earlier stages were on time."""
         if slack_ms is None:
             slack_ms = (1.0 - self.before_ratio) * slo_ms
-        return slack_ms - max(self.reserved_ratio - ROUNDING / 2, 0.0) * slo_ms
+        return slack_ms - self.reserved_ratio * slo_ms
 
     @classmethod
     def over_all(cls, dag: Dag, lengths: Sequence[float]) -> tuple[Self, ...]:
@@ -53,7 +49,9 @@ class PlanningWindow:
         windows = {}
         for group in groups(dag, size):
             last = group[-1]
-            end_ratio = shares.before_ratio[last] + shares.own_ratio[last]
+            # Rounded up by more than the errors of sums, and of differences that callers passed:
+            # those of a long SLO may be more than a short stage may be late.
+            end_ratio = shares.before_ratio[last] + shares.own_ratio[last] + ROUNDING / 2
             for at, v in enumerate(group):
                 ahead = sum(1 << w for w in group[at + 1 :])
                 windows[v] = cls(ahead, shares.before_ratio[v], 1.0 - end_ratio)
