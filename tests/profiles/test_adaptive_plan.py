@@ -92,7 +92,7 @@ def test_measures_less_than_a_third(name, noise_ratio):
 
 @pytest.mark.parametrize("name", sorted({f.name for f in FUNCTIONS} - {*SCALES_BADLY}))
 def test_functions_that_scale_well(name):
-    """Where nearly all shares cost the same, more points are measured, and the bound holds."""
+    """More points are measured if nearly all shares cost the same, and the bound holds."""
     assert check_costs(name, 0.01) < 2 / 3
 
 

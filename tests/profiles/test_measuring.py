@@ -14,12 +14,12 @@ from tests.reports.parsed import Page
 from workbench.profiles.gpu_memory import GpuMemoryError, server_memory_mib
 
 GPU = "NVIDIA A100-SXM4-80GB"
-GIVEN = ("--model", "played", "--gpu-model", GPU, "--memory-mib", 900)
+OPTIONS = ("--model", "played", "--gpu-model", GPU, "--memory-mib", 900)
 QUICK = ("--runs", 3, "--warm-up", 1, "--limit-s", 0.01)
 
 
-def measure(url, *options, given=GIVEN):
-    return esg("profiles", "measure", "--url", url, *given, *options)
+def measure(url, *options, common=OPTIONS):
+    return esg("profiles", "measure", "--url", url, *common, *options)
 
 
 def http(server):
@@ -48,7 +48,7 @@ def test_medians_are_those_of_the_server():
 
 
 def test_profile_of_a_server():
-    """The profile has each batch, the resources as given, and the size of an output."""
+    """The profile has each batch, the resources as common, and the size of an output."""
     with http_server(run_ms=1) as server:
         done = measure(
             http(server), "--batch", 6, "--cpu", 2, "--gpu-percent", 28, "--cold-start-ms", 1500,
@@ -69,11 +69,11 @@ def test_by_grpc():
     """The same by gRPC; the shape of one row completes metadata that leave it open."""
     with grpc_server() as (player, port):
         url = f"grpc://127.0.0.1:{port}"
-        given = ("--model", "model", *GIVEN[2:])
-        done = measure(url, "--batches", "3", *QUICK, given=given)
+        common = ("--model", "model", *OPTIONS[2:])
+        done = measure(url, "--batches", "3", *QUICK, common=common)
         assert done.exit_code == 1
         assert "open shape [-1, -1]; give it with --input" in done.stderr
-        done = measure(url, "--batches", "3", "--input", "x=5", *QUICK, given=given)
+        done = measure(url, "--batches", "3", "--input", "x=5", *QUICK, common=common)
     assert done.exit_code == 0, done.output
     assert [row["batch"] for row in rows_of(done.stdout)] == [3]
     assert {tuple(request.inputs[0].shape) for request in player.requests} == {(3, 5)}

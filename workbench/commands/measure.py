@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import FunctionProfile, to_manifest
 from scheduler.model.function_server import ServerProtocol
 from scheduler.model.message_text import quoted
-from workbench.commands.profile_output import name_value_pairs, refuse, write_text
+from workbench.commands.profile_output import batch_list, name_value_pairs, refuse, write_text
 from workbench.commands.series_progress import progress_bar
 from workbench.profiles.batch_inputs import InputError
 from workbench.profiles.batch_times import Precision
@@ -35,7 +34,6 @@ from workbench.reports.renderer import MissingReportLibraryError, require_extra
 
 _SCHEMES: dict[str, ServerProtocol] = {"grpc": "grpc", "http": "http-binary"}
 _SUFFIX = ".jsonl"
-_BATCHES = re.compile(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,11 +172,7 @@ def _batches(options: MeasureOptions) -> list[int]:
     if options.batches is None:
         powers = [1 << bit for bit in range(options.batch_max.bit_length())]
         return sorted({*powers, options.batch_max})
-    if not _BATCHES.fullmatch(options.batches):
-        raise typer.BadParameter(
-            f"{quoted(options.batches)} must have the form 1,2,4", param_hint="--batches"
-        )
-    return sorted({int(text) for text in options.batches.split(",")})
+    return batch_list(options.batches)
 
 
 def _print(

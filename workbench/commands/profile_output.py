@@ -1,5 +1,6 @@
 """Options and output that the commands about profiles share."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -10,6 +11,7 @@ from scheduler.model.document_reader import Problem
 from scheduler.model.message_text import quoted
 
 _PROBLEMS_SHOWN_MAX = 20
+_NUMBERS = re.compile(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*", re.ASCII)
 
 
 def name_value_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
@@ -25,6 +27,14 @@ def name_value_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
             raise typer.BadParameter(f"{name} must not be repeated", param_hint=option)
         pairs[name] = value
     return pairs
+
+
+def batch_list(text: str, *, ascending: bool = True) -> list[int]:
+    """Read the value of an option of the form 1,2,4; each once and sorted if ``ascending``."""
+    if not _NUMBERS.fullmatch(text):
+        raise typer.BadParameter(f"{quoted(text)} must have the form 1,2,4", param_hint="--batches")
+    numbers = [int(number) for number in text.split(",")]
+    return sorted(set(numbers)) if ascending else numbers
 
 
 def refuse(problems: Sequence[Problem | Exception | str]) -> NoReturn:

@@ -91,12 +91,12 @@ class _Choices:
         ]
         return cls(np.array([point[0] for point in points]), latencies_ms, np.array(costs))
 
-    def as_good(self, other: "_Choices", index: int, error_ratio: float = 0.0) -> _Mask:
-        """Return for each point whether the planner can take it in place of one of ``other``."""
+    def as_good(self, choices: "_Choices", index: int, error_ratio: float = 0.0) -> _Mask:
+        """Return for each point whether the planner can take it in place of one of them."""
         return np.asarray(
-            (self.batches <= other.batches[index])
-            & (self.latencies_ms <= other.latencies_ms[index])
-            & (self.costs <= other.costs[index] * (1 + error_ratio))
+            (self.batches <= choices.batches[index])
+            & (self.latencies_ms <= choices.latencies_ms[index])
+            & (self.costs <= choices.costs[index] * (1 + error_ratio))
         )
 
     def equal(self, index: int) -> _Mask:

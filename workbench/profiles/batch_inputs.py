@@ -26,30 +26,30 @@ class BatchInputs:
 
     Args:
         metadata: the protocol's metadata object of the model.
-        given: for inputs by name: a `.npy` file with rows, which are repeated, or the shape of
+        sources: for inputs by name: a `.npy` file with rows, which are repeated, or the shape of
             one row, as in ``3,224,224``.
 
     Raises:
         InputError: a file or shape is invalid, or an input is unknown.
     """
 
-    def __init__(self, metadata: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    def __init__(self, metadata: Mapping[str, Any], sources: Mapping[str, str]) -> None:
         entries = metadata.get("inputs")
         described = {
             str(entry["name"]): entry
             for entry in (entries if isinstance(entries, list) else ())
             if isinstance(entry, dict) and "name" in entry
         }
-        for name in given:
+        for name in sources:
             if name not in described:
                 raise InputError(
                     f"the model has no input {quoted(name)}; it has "
                     f"{listed([quoted(known) for known in described])}"
                 )
         self._rows = {
-            name: _read_rows(text) for name, text in given.items() if text.endswith(_SUFFIX)
+            name: _read_rows(text) for name, text in sources.items() if text.endswith(_SUFFIX)
         }
-        shapes = {name: _shape(text) for name, text in given.items() if name not in self._rows}
+        shapes = {name: _shape(text) for name, text in sources.items() if name not in self._rows}
         shapes |= {name: rows.shape[1:] for name, rows in self._rows.items()}
         self._entries = [
             {**entry, "shape": [-1, *shapes[name]]} if name in shapes else entry

@@ -17,15 +17,16 @@ from scheduler.model.documents import FunctionProfile, ProfiledConfiguration
 from scheduler.model.message_text import quoted
 from scheduler.model.names import GROUP
 from workbench.profiles.dominance import point, without_dominated
+from workbench.profiles.measured_numbers import number
 from workbench.profiles.measured_rows import (
     REQUIRED,
     CsvLayout,
     MeasuredRows,
     Row,
     label,
-    number,
     read_rows,
 )
+from workbench.profiles.plausibility import implausible
 from workbench.profiles.profile_documents import as_yaml, gpu_section, profile_manifest
 
 ANNOTATION_IMPORTED_FROM = f"{GROUP}/imported-from"
@@ -94,7 +95,16 @@ def import_measurements(text: str, source: str, request: ImportRequest) -> Impor
     Raises:
         DocumentError: the CSV is invalid or does not match the request.
     """
-    read = read_rows(text, source, request.layout)
+    return import_rows(read_rows(text, source, request.layout), request)
+
+
+def import_rows(read: MeasuredRows, request: ImportRequest) -> Imported:
+    """Convert rows; of the request, only what no row has counts.
+
+    Raises:
+        DocumentError: a row is invalid, or its values cannot be right.
+    """
+    source = read.source
     problems: list[Problem] = []
     names = _names(read, problems)
     measured, identical = _configurations(read, problems)
@@ -179,6 +189,7 @@ def _configurations(
                 f"on {first.place} too, with different values; remove one"
             )
             problems.append(Problem(read.source, row.place, "", message))
+    problems += implausible(read, seen.values())
     return measured, identical
 
 
