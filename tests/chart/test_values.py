@@ -14,7 +14,9 @@ from helm.documents import (
     OF_THE_CHART_FOR_AGENTS,
     OF_THE_CHART_FOR_GATEWAYS,
     SCHEMA,
+    VALUES,
     documents,
+    value_comments,
 )
 from scheduler.agent.settings import AgentSettings
 from scheduler.gateway.settings import GatewaySettings
@@ -119,6 +121,27 @@ def test_schema_and_defaults_have_the_same_keys() -> None:
                 yield from differences(group, values[name], (*path, name))
 
     assert set(differences(SCHEMA_OF_VALUES, defaults, ())) == set()
+
+
+def test_every_value_has_a_comment() -> None:
+    """`helm show values` says above each value what it is: `# -- TEXT`, as helm-docs reads it."""
+
+    def leaves(values: Json, schema: Json, path: tuple[str, ...] = ()) -> Iterator[str]:
+        for name, value in values.items():
+            part = schema["properties"][name]
+            if "properties" in part and name not in {"settings", "issuerRef"}:
+                yield from leaves(value, part, (*path, name))
+            else:
+                yield ".".join((*path, name))
+
+    text = VALUES.read_text(encoding="utf-8")
+    assert value_comments(text).keys() == set(leaves(yaml.safe_load(text), SCHEMA_OF_VALUES))
+
+
+def test_the_comment_of_a_value_may_have_several_lines() -> None:
+    """A comment belongs to the key below it; other comments are no descriptions."""
+    text = "# heading\na:\n  # -- one\n  # two\n  b: 1\n  # not this\n  c: 2\n# -- three\nd: {}\n"
+    assert value_comments(text) == {"a.b": "one two", "d": "three"}
 
 
 def test_every_value_is_described() -> None:
