@@ -49,9 +49,9 @@ def test_the_kustomization_has_every_object_of_the_folder() -> None:
 
 
 @pytest.mark.e2e
-def test_an_api_server_accepts_the_kustomization(cluster: ControlPlane) -> None:
+def test_an_api_server_accepts_the_kustomization(cluster: ControlPlane, tmp_path: Path) -> None:
     """`kubectl apply -k deploy` with a server that validates every object and writes none."""
-    kubeconfig = f"--kubeconfig={cluster.kubeconfig}"
-    applied = kubectl(kubeconfig, "apply", "--dry-run=server", "-k", DEPLOY).splitlines()
+    flags = (f"--kubeconfig={cluster.kubeconfig}", f"--cache-dir={tmp_path}")
+    applied = kubectl(*flags, "apply", "--dry-run=server", "-k", DEPLOY).splitlines()
     assert len(applied) == len(names(kubectl("kustomize", DEPLOY)))
     assert all(line.endswith("(server dry run)") for line in applied), applied
