@@ -37,6 +37,7 @@ from scheduler.gateway.replicas.replicas import LEASE_LABELS, ReplicaLeases, Rep
 from scheduler.gateway.scaling.pod_writes import PodClient
 from scheduler.gateway.scaling.slice_fence import SliceFence
 from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
+from scheduler.gateway.serving.call_trace import TraceRing
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.serving_conditions import PERIOD_S, ServingConditions
@@ -141,6 +142,7 @@ class GatewayService:
             rows_max=gateway.rows_max,
             on_late=settings.on_lost_slo,
         )
+        self.runtime.traces = TraceRing(gateway.trace_max_mib * MIB, gateway.trace_every)
         self.access: TokenAccess | None = None
         self._works: list[Callable[[], Coroutine[None, None, None]]] = []
         if gateway.access:

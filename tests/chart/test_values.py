@@ -257,6 +257,8 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "rows_max": 1_000_000,
         "connections_max": 100,
         "grpc_connections_max": 50,
+        "trace_max_mib": 16,
+        "trace_every": 1000,
         "drain_s": 12.5,
         "cpus_per_gpu": 16.5,
         "access": True,
