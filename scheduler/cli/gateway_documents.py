@@ -17,7 +17,7 @@ _HEALTH_PORT = 8890
 _TIMEOUT = aiohttp.ClientTimeout(total=10)
 
 
-class DocumentError(Exception):
+class GatewayReadError(Exception):
     """No gateway could be read; the message says why, and what to do."""
 
 
@@ -30,7 +30,7 @@ async def read_documents(path: str, url: str, kubeconfig: Path | None) -> dict[s
         kubeconfig: kubeconfig file; None: as `scheduler.cluster.api.connect`.
 
     Raises:
-        DocumentError: no gateway could be read.
+        GatewayReadError: no gateway could be read.
     """
     try:
         if url:
@@ -38,7 +38,7 @@ async def read_documents(path: str, url: str, kubeconfig: Path | None) -> dict[s
         async with connect(kubeconfig) as api:
             return await _read_pods(api, path)
     except ClusterError as error:
-        raise DocumentError(str(error)) from None
+        raise GatewayReadError(str(error)) from None
 
 
 async def _read_url(path: str, url: str) -> dict[str, Any]:
@@ -49,11 +49,13 @@ async def _read_url(path: str, url: str) -> dict[str, Any]:
         ):
             text = await answer.text()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise DocumentError(f"cannot read {url}: {error!r}; give a gateway's health port") from None
+        raise GatewayReadError(
+            f"cannot read {url}: {error!r}; give a gateway's health port"
+        ) from None
     if answer.status == 404:  # noqa: PLR2004
         return {}
     if not answer.ok:
-        raise DocumentError(f"{url}{path} answered {answer.status}: {text[:200]}")
+        raise GatewayReadError(f"{url}{path} answered {answer.status}: {text[:200]}")
     return {url: json.loads(text)}
 
 
@@ -71,7 +73,7 @@ async def _read_pods(api: Api, path: str) -> dict[str, Any]:
         except ClusterError as error:
             problem = f"pod {namespace}/{name}: {error}"
     if not pods:
-        raise DocumentError("the cluster has no gateway pod; give --from URL")
+        raise GatewayReadError("the cluster has no gateway pod; give --from URL")
     if not documents and problem:
-        raise DocumentError(problem)
+        raise GatewayReadError(problem)
     return documents

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from scheduler.cli.gateway_documents import DocumentError, read_documents
+from scheduler.cli.gateway_documents import GatewayReadError, read_documents
 
 _BAR = 40  # characters of the allowed time
 _ROW = "  {:16} {:>4}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}"
@@ -18,7 +18,7 @@ def explain_request(identifier: str, url: str, kubeconfig: Path | None, *, as_js
     """Print the report of a request."""
     try:
         reports = asyncio.run(read_documents(f"/v1/requests/{identifier}", url, kubeconfig))
-    except DocumentError as error:
+    except GatewayReadError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     if not reports:

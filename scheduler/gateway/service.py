@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -219,11 +220,21 @@ class GatewayService:
             works.append(self.template_pods.run())
         if self.replicas is not None:
             works.append(self._replicate(self.replicas))
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            if self.gateway.otlp_url:
+                self._send_spans(self.gateway.otlp_url, stack)
+            stack.push_async_callback(self.runtime.close)
             async with background_tasks(works, self.note_exit):
                 yield
-        finally:
-            await self.runtime.close()
+
+    def _send_spans(self, url: str, stack: contextlib.AsyncExitStack) -> None:
+        # It takes time and memory that a gateway without spans does not need.
+        from scheduler.gateway.call_spans import otlp_spans  # noqa: PLC0415
+
+        unix_offset_ms = 1000 * time.time() - self.runtime.now_ms()
+        spans = otlp_spans(url, unix_offset_ms=unix_offset_ms)
+        self.runtime.traces.on_added = spans.add
+        stack.push_async_callback(asyncio.to_thread, spans.close)
 
     @property
     def backend(self) -> Backend:

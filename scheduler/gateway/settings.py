@@ -143,6 +143,12 @@ class GatewaySettings(BaseSettings):
     trace_every: int = Field(
         100, ge=0, description="number of requests in time of which one is kept there; 0: none"
     )
+    otlp_url: str = Field(
+        "",
+        description="receiver of OpenTelemetry spans of these requests, and of all that a client "
+        "traces, over HTTP, as `http://collector:4318/v1/traces`; empty: none. "
+        "`OTEL_EXPORTER_OTLP_…` variables set headers, timeouts and certificates",
+    )
     drain_s: float = Field(
         30.0,
         ge=0,

@@ -259,6 +259,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "grpc_connections_max": 50,
         "trace_max_mib": 16,
         "trace_every": 1000,
+        "otlp_url": "http://collector:4318/v1/traces",
         "drain_s": 12.5,
         "cpus_per_gpu": 16.5,
         "access": True,

@@ -24,6 +24,7 @@ _TRACE_BYTES: Final = 1024  # of an object with its numbers and texts, without w
 _ATTEMPT_BYTES: Final = 768  # with the batch, as if no other call shared it
 _WAIT_BYTES: Final = 160
 _TRACEPARENT: Final = b"traceparent"
+_SAMPLED: Final = b"-01"
 
 Missing = Literal["no_pod", "cold_start", "share", "queue"]
 
@@ -219,10 +220,17 @@ class TraceRing:
         self.size_bytes = 0
         self.on_added: Callable[[CallTrace], None] | None = None
 
-    def takes(self, result: CallResult) -> bool:
-        """Return true if a call with this result is to be kept."""
+    def takes(self, result: CallResult, headers: Headers) -> bool:
+        """Return true if a call is to be kept.
+
+        With a receiver of spans, a call that its client traces is.
+        """
         if result != "hit":
             return True
+        if self.on_added is not None:
+            for name, value in headers:
+                if name == _TRACEPARENT and value.endswith(_SAMPLED):
+                    return True
         if not self._sample_every:
             return False
         self._in_time += 1

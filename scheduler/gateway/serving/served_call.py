@@ -113,7 +113,7 @@ class ServedCall:
     ) -> None:
         """Report the end of the call, unless another replica answers it."""
         result = self._report(recorder, ended_ms - request.arrival_ms)
-        if result is not None and traces.takes(result):
+        if result is not None and traces.takes(result, self.call.headers):
             traces.add(self._trace(request, result, ended_ms))
 
     def _report(self, recorder: CallRecorder, latency_ms: float) -> CallResult | None:
