@@ -182,6 +182,27 @@ def replay(
 
 
 @app.command(rich_help_panel=_PANEL)
+def why(
+    request: Annotated[
+        str,
+        typer.Argument(help="id of the request, or of its trace (traceparent)", metavar="ID"),
+    ],
+    gateway: Annotated[
+        str,
+        typer.Option("--from", help="URL of a gateway's health port; default: all in the cluster"),
+    ] = "",
+    kubeconfig: Kubeconfig = None,
+    as_json: Annotated[  # noqa: FBT002 - typer gives it by its name
+        bool, typer.Option("--json", help="the JSON of /v1/requests/ID")
+    ] = False,
+) -> None:
+    """Say why a request was late: its time by stage and cause, as the gateway recorded it."""
+    from scheduler.cli.why import explain_request
+
+    explain_request(request, gateway, kubeconfig, as_json=as_json)
+
+
+@app.command(rich_help_panel=_PANEL)
 def cleanup(
     lease: Annotated[
         str,
