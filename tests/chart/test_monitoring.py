@@ -142,7 +142,7 @@ def test_series_keep_their_labels_namespace_and_pod() -> None:
 
 
 def test_the_first_row_has_the_stats_that_people_look_for() -> None:
-    """SLO, load, latency, GPUs, pods, alerts; coloured, with a link to the section on what to do."""
+    """SLO, load, latency, GPUs, pods, alerts; with thresholds and a link to what to do."""
     row = DASHBOARD["panels"][:7]
     assert [panel["title"] for panel in row[1:]] == [
         "In SLO",

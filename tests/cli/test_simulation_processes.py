@@ -56,7 +56,7 @@ def start(folder, *arguments):
 
 @pytest.mark.slow
 def test_the_guides_policy(installed):
-    """It is found by its entry point, in spawned processes too; it is fast and dear, and in time."""
+    """It is found by its entry point, in spawned processes too; it is fast, dear and in time."""
     (target,) = re.findall(r'^hasty = "(.*)"$', guide_block("toml"), re.MULTILINE)
     folder = installed("hasty", guide_block("python"), target)
     with start(
