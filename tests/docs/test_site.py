@@ -62,5 +62,5 @@ def test_the_search_works_from_the_file_system(site: Path, tmp_path: Path) -> No
         ],
         capture_output=True, text=True, check=True, timeout=120,
     ).stdout  # fmt: skip
-    found = re.findall(r'<a href="([^"]*)" class="md-search-result__link"', page)
-    assert any("runbooks.html" in link for link in found), found
+    links = re.findall(r'<a href="([^"]*)" class="md-search-result__link"', page)
+    assert any("runbooks.html" in link for link in links), links
