@@ -13,7 +13,16 @@ from typing import Annotated
 import typer
 
 DESK = {
-    "workbench": ("plan", "simulate", "calibrate", "demo", "profiles", "samples", "reference"),
+    "workbench": (
+        "plan",
+        "simulate",
+        "calibrate",
+        "demo",
+        "local",
+        "profiles",
+        "samples",
+        "reference",
+    ),
     "studies": ("jobs", "openb", "paper", "colocate"),
 }
 """Commands of each package that the runtime image leaves out; the package's extra has its name."""
