@@ -149,6 +149,11 @@ class GatewaySettings(BaseSettings):
         "traces, over HTTP, as `http://collector:4318/v1/traces`; empty: none. "
         "`OTEL_EXPORTER_OTLP_…` variables set headers, timeouts and certificates",
     )
+    extender_url: str = Field(
+        "",
+        description="health port of the extender, whose GPUs and pending pods the live page shows, "
+        "as `http://esg-scheduler:8890`; empty: the page shows none",
+    )
     drain_s: float = Field(
         30.0,
         ge=0,
