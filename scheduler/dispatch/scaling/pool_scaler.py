@@ -197,11 +197,13 @@ class PoolScaler:
         counts = pool.counts
         if not counts.expected:
             counts.expected = size.slices
-        missing = counts.allowed(size.slices, len(fitting), now_ms) - len(fitting)
+        # Larger slices come beside the smaller ones, which end after them.
+        wanted = size.slices + len(smaller)
+        missing = counts.allowed(wanted, len(live), now_ms) - len(live)
         if missing > 0 and now_ms >= pool.backoff.retry_ms:
             changes.starts.extend([SliceStart(*key, size.percent, size.cpus)] * missing)
         by_use = sorted(fitting, key=lambda gpu_slice: gpu_slice.used_percent)
         surplus = counts.surplus(size.slices, len(fitting), now_ms)
         changes.stops.extend(by_use[:surplus])
-        if missing <= 0 and all(gpu_slice.is_open for gpu_slice in fitting):
+        if len(fitting) >= size.slices and all(gpu_slice.is_open for gpu_slice in fitting):
             changes.stops.extend(smaller)
