@@ -178,3 +178,18 @@ def import_profiles(
         ),
         out,
     )
+
+
+def show(
+    file: Annotated[Path, typer.Argument(help="file or folder with FunctionProfiles")],
+    *,
+    function: Annotated[str | None, typer.Option(help="only this function")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="write a page with latency over batch and share"),
+    ] = None,
+) -> None:
+    """Print FunctionProfiles as tables."""
+    from workbench.commands.show_profile import show_profiles
+
+    show_profiles(file, function, plot)

@@ -1,0 +1,58 @@
+"""``esg profiles show``: profiles of a file as tables, and one of them as a page."""
+
+from pathlib import Path
+
+import typer
+
+from scheduler.cli.document_files import read_sound
+from scheduler.model.documents import FunctionProfile, GpuProfile
+from workbench.commands.profile_output import refuse, write_text
+from workbench.commands.wide_table import print_rows, wide_table
+from workbench.reports.numbers import milliseconds
+from workbench.reports.profile_page import profile_page
+from workbench.reports.renderer import MissingReportLibraryError
+
+_COLUMNS = ("batch", "vCPU", "GPU %", "MiB", "ms", "p95 ms", "ms a request")
+
+
+def show_profiles(file: Path, function: str | None, plot: Path | None) -> None:
+    """Print the profiles of a file or folder, and write the page of one; exit 1 without one."""
+    profiles = [
+        document
+        for document in read_sound(file)
+        if isinstance(document, FunctionProfile) and function in {None, document.metadata.name}
+    ]
+    if not profiles:
+        refuse([f"{file} has no FunctionProfile{'' if function is None else f' {function}'}"])
+    if plot is not None:
+        if len(profiles) > 1:
+            names = ", ".join(profile.metadata.name for profile in profiles)
+            refuse([f"a page has one profile; choose one with --function: {names}"])
+        try:
+            write_text(plot, profile_page(profiles[0]))
+        except MissingReportLibraryError as error:
+            refuse([error])
+    for profile in profiles:
+        spec = profile.spec
+        typer.echo(
+            f"{profile.metadata.name}: cold start {milliseconds(spec.cold_start_ms)} ms, output "
+            f"{spec.output_mib:g} MiB"
+        )
+        for gpu in spec.gpus:
+            typer.echo(f"{gpu.model}{', sparse' if gpu.sparse else ''}:")
+            _print_gpu(gpu)
+
+
+def _print_gpu(gpu: GpuProfile) -> None:
+    table = wide_table(_COLUMNS, names=())
+    for c in gpu.configurations:
+        table.add_row(
+            str(c.batch),
+            str(c.cpu),
+            str(c.gpu_percent),
+            f"{c.memory_mib:,}",
+            milliseconds(c.latency_ms),
+            "" if c.p95_ms is None else milliseconds(c.p95_ms),
+            milliseconds(c.latency_ms / c.batch),
+        )
+    print_rows(table)
