@@ -18,7 +18,7 @@ from scheduler.search.planner import PlanningError
 
 
 class PageReport:
-    """What the live page shows of one gateway.
+    """Figures that the live page shows of one gateway.
 
     Args:
         service: gateway that is shown.

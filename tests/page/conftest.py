@@ -105,5 +105,5 @@ def visit(browser):
         return visits[-1]
 
     yield opened
-    for each in visits:
-        each.page.close()
+    for visit in visits:
+        visit.page.close()
