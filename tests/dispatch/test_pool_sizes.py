@@ -126,6 +126,7 @@ class PoolOwner:
         prices = PodPrices(Prices(), 16.0, {GPU: memory_mib})
         self.scaler = Scaler(self.dispatcher, prices)
         self.scaler.set_limits((SPACE, "f0"), PodLimits(pooled=True))
+        self.state = PodState.READY  # of new pods
         self.free, self.now_ms, self.numbers = [f"g{i}" for i in range(gpus)], 0.0, count()
 
     def step(self, passes_ms=1_000.0):
@@ -155,7 +156,7 @@ class PoolOwner:
         on_gpu = {s.gpu: sum(p.gpu == s.gpu for p in pods) for s in self.dispatcher.slices}
         gpu = min(on_gpu, key=on_gpu.get) if start.pooled else ""
         name = f"p{next(self.numbers)}"
-        of = {"gpu": gpu, "pooled": start.pooled, "state": PodState.READY, "ready_ms": self.now_ms}
+        of = {"gpu": gpu, "pooled": start.pooled, "state": self.state, "ready_ms": self.now_ms}
         self.dispatcher.add_pod(Pod(name, start.function, start.share, **of), self.now_ms)
 
     def expect(self, rate_rps):
@@ -190,6 +191,27 @@ def test_a_pool_that_outgrows_its_slice_gets_one_larger_one_in_a_second():
             pool.owner.arrive(now_ms=pool.now_ms)
         begun += pool.step(passes_ms=100.0).slice_starts
     assert [start.percent for start in begun] == [20, 40]
+
+
+def test_a_smaller_slice_stays_until_a_process_is_warm_elsewhere():
+    """An open slice whose processes start serves nobody yet."""
+    pool = PoolOwner()
+    pool.expect(1.0)
+    for _ in range(2):
+        pool.step()
+    [small] = pool.dispatcher.slices
+    [warm] = pool.dispatcher.pods
+    for _ in range(60):
+        pool.owner.arrive(now_ms=pool.now_ms)
+    pool.state = PodState.STARTING
+    for _ in range(3):
+        assert pool.step().slice_stops == []
+    assert len(pool.dispatcher.slices) > 1
+    assert warm.slice is small
+    for pod in pool.dispatcher.pods:
+        if pod is not warm:
+            pool.dispatcher.pod_ready(pod, pool.now_ms)
+    assert small in pool.step().slice_stops
 
 
 def test_slices_end_when_nothing_has_needed_them():

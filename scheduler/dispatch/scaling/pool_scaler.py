@@ -1,12 +1,12 @@
 """Slices of pools from demand: which to start and which to stop."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from math import inf
 from typing import NamedTuple
 
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.pods import FunctionKey, Share
+from scheduler.dispatch.pods import FunctionKey, PodState, Share
 from scheduler.dispatch.scaling.pod_counts import backlog_pods, met_ratio, objective_ratio
 from scheduler.dispatch.scaling.pod_stops import has_place
 from scheduler.dispatch.scaling.pod_targets import (
@@ -205,5 +205,15 @@ class PoolScaler:
         by_use = sorted(fitting, key=lambda gpu_slice: gpu_slice.used_percent)
         surplus = counts.surplus(size.slices, len(fitting), now_ms)
         changes.stops.extend(by_use[:surplus])
-        if len(fitting) >= size.slices and all(gpu_slice.is_open for gpu_slice in fitting):
+        is_replaced = len(fitting) >= size.slices and all(s.is_open for s in fitting)
+        if smaller and is_replaced and not self._serves_alone(smaller, size):
             changes.stops.extend(smaller)
+
+    def _serves_alone(self, slices: Collection[Slice], size: PoolSize) -> bool:
+        """Return true if all warm processes of a function that is needed are in slices."""
+        for key in size.processes:
+            pods = self._dispatcher.functions[key].pool.usable() if self._wanted.get(key) else ()
+            places = {pod.slice in slices for pod in pods if pod.state is PodState.READY}
+            if places == {True}:
+                return True
+        return False
