@@ -12,6 +12,7 @@ from scheduler.agent.pods.node_pods import PodRequest
 from scheduler.model.node import Gpu
 from tests.campaign import slice_pods
 from tests.campaign.audit import GpuAudit, share_of
+from tests.campaign.gangs import as_member
 from tests.campaign.gateway_incidents import TEXTS as GATEWAY_INCIDENTS
 from tests.campaign.gateways import Gateways
 from tests.campaign.incidents import FUNCTIONS, REPLICAS, Incident
@@ -140,6 +141,15 @@ class World:
 
     def _create(self, pod: str, function: str, priority: int, grace_s: int = 30) -> None:
         self.creator.create(_pod(pod, function, priority, grace_s))
+
+    def _gang(self, gang: str, function: str, size: int, minimum: int, *, has_racks: bool) -> None:
+        for number in range(size):
+            pod = _pod(f"{gang}-{number}", function, 0, 30)
+            self.creator.create(as_member(pod, gang, minimum, has_racks=has_racks))
+
+    def _revert(self, times: int) -> None:
+        for scheduler in self.schedulers.values():
+            scheduler.revert(times)
 
     def _hold(self, pod: str, percent: int, priority: int) -> None:
         self.creator.create(slice_pods.holder(pod, percent, priority))

@@ -119,18 +119,21 @@ def test_pods_hold_their_shares_where_memory_holds_no_more_of_them(memory_mib, i
 class PoolOwner:
     """Starts and stops what the scaler says at once, on GPUs that are all free."""
 
-    def __init__(self, *, memory_mib=80_000, gpus=20):
+    def __init__(self, *, memory_mib=80_000, gpus=20, cold_start_ms=0.0):
+        self.cold_start_ms = cold_start_ms
         documents = [profile("f0", ROWS, cold_start_ms=500.0), workflow([[]], slo_ms=400.0)]
         self.owner = Owner(documents)
         self.dispatcher = self.owner.dispatcher
         prices = PodPrices(Prices(), 16.0, {GPU: memory_mib})
         self.scaler = Scaler(self.dispatcher, prices)
         self.scaler.set_limits((SPACE, "f0"), PodLimits(pooled=True))
-        self.state = PodState.READY  # of new pods
         self.free, self.now_ms, self.numbers = [f"g{i}" for i in range(gpus)], 0.0, count()
 
     def step(self, passes_ms=1_000.0):
         """Scale once, and let a time pass."""
+        for pod in self.dispatcher.pods:
+            if pod.state is PodState.STARTING and pod.ready_ms <= self.now_ms:
+                self.dispatcher.pod_ready(pod, self.now_ms)
         changes = self.scaler.changes(self.now_ms)
         for pod in changes.stops:
             self.dispatcher.remove_pod(pod, self.now_ms)
@@ -156,8 +159,15 @@ class PoolOwner:
         on_gpu = {s.gpu: sum(p.gpu == s.gpu for p in pods) for s in self.dispatcher.slices}
         gpu = min(on_gpu, key=on_gpu.get) if start.pooled else ""
         name = f"p{next(self.numbers)}"
-        of = {"gpu": gpu, "pooled": start.pooled, "state": self.state, "ready_ms": self.now_ms}
+        state = PodState.STARTING if self.cold_start_ms else PodState.READY
+        ready_ms = self.now_ms + self.cold_start_ms
+        of = {"gpu": gpu, "pooled": start.pooled, "state": state, "ready_ms": ready_ms}
         self.dispatcher.add_pod(Pod(name, start.function, start.share, **of), self.now_ms)
+
+    def end_runs(self):
+        """End all batches that run."""
+        for run in self.owner.open_runs:
+            self.dispatcher.run_ended(run, self.now_ms)
 
     def expect(self, rate_rps):
         self.scaler.expect((SPACE, "w"), rate_rps)
@@ -193,27 +203,6 @@ def test_a_pool_that_outgrows_its_slice_gets_one_larger_one_in_a_second():
     assert [start.percent for start in begun] == [20, 40]
 
 
-def test_a_smaller_slice_stays_until_a_process_is_warm_elsewhere():
-    """An open slice whose processes start serves nobody yet."""
-    pool = PoolOwner()
-    pool.expect(1.0)
-    for _ in range(2):
-        pool.step()
-    [small] = pool.dispatcher.slices
-    [warm] = pool.dispatcher.pods
-    for _ in range(60):
-        pool.owner.arrive(now_ms=pool.now_ms)
-    pool.state = PodState.STARTING
-    for _ in range(3):
-        assert pool.step().slice_stops == []
-    assert len(pool.dispatcher.slices) > 1
-    assert warm.slice is small
-    for pod in pool.dispatcher.pods:
-        if pod is not warm:
-            pool.dispatcher.pod_ready(pod, pool.now_ms)
-    assert small in pool.step().slice_stops
-
-
 def test_slices_end_when_nothing_has_needed_them():
     """Half of them after `SURPLUS_MS`, the least used first, and their pods with them."""
     pool = PoolOwner()
@@ -228,6 +217,46 @@ def test_slices_end_when_nothing_has_needed_them():
         pool.step()
     assert len(pool.dispatcher.slices) <= before / 2
     assert {pod.gpu for pod in pool.dispatcher.pods} <= {s.gpu for s in pool.dispatcher.slices}
+
+
+def test_a_slice_ends_when_the_pods_of_its_successor_are_ready():
+    """A pool that grows from a part of a GPU to a whole one can serve at any time."""
+    pool = PoolOwner(cold_start_ms=3_000.0)
+    pool.expect(10.0)
+    while not any(pod.is_open for pod in pool.dispatcher.pods):
+        pool.step()
+    before = list(pool.dispatcher.slices)
+    for _ in range(200):
+        pool.owner.arrive(now_ms=pool.now_ms)
+    while any(known in before for known in pool.dispatcher.slices):
+        pool.step()
+        ready = [pod for pod in pool.dispatcher.pods if pod.state is PodState.READY]
+        assert any(pod.slice.is_open for pod in ready)
+        pool.end_runs()
+    assert pool.now_ms < MINUTE_MS
+
+
+def fall_below_a_gpu(pool):
+    """Serve a fraction of a load for which a whole GPU was expected, for three minutes."""
+    pool.expect(50.0)
+    pool.step()
+    assert [known.percent for known in pool.dispatcher.slices] == [100]
+    while pool.now_ms < 3 * MINUTE_MS:
+        pool.step()
+        pool.owner.arrive(now_ms=pool.now_ms)
+        pool.end_runs()
+    return [known.percent for known in pool.dispatcher.slices]
+
+
+def test_a_smaller_slice_takes_the_place_of_a_whole_gpu():
+    """When a part of one has been enough for `SURPLUS_MS`."""
+    (percent,) = fall_below_a_gpu(PoolOwner())
+    assert percent < 100
+
+
+def test_a_whole_gpu_stays_where_there_is_no_room_for_a_smaller_slice():
+    """And nothing smaller is started beside it."""
+    assert fall_below_a_gpu(PoolOwner(gpus=1)) == [100]
 
 
 def test_a_slice_without_room_pauses_and_comes_back_smaller():
@@ -289,8 +318,7 @@ def test_what_waits_below_the_objective_enlarges_the_pool():
     for _ in range(28):  # no more than chance allows at 10 requests a second
         pool.owner.arrive(now_ms=pool.now_ms)
     pool.now_ms += 300.0
-    for run in pool.owner.open_runs:
-        pool.dispatcher.run_ended(run, pool.now_ms)
+    pool.end_runs()
     assert [start.percent for start in pool.step().slice_starts] == [100]
 
 
@@ -317,8 +345,7 @@ def test_the_first_row_has_a_slice_at_once_which_stays_for_the_keep_alive():
         pool.step()
     assert len(pool.dispatcher.slices) == 1
     assert pool.counts == [1]
-    for run in pool.owner.open_runs:
-        pool.dispatcher.run_ended(run, pool.now_ms)
+    pool.end_runs()
     while pool.now_ms < keep_alive_ms:
         assert len(pool.dispatcher.slices) == 1
         pool.step()
