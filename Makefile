@@ -51,7 +51,7 @@ setup: $(STAMP) ## create .venv with `esg` and all tools of the other targets
 
 .PHONY: lock
 lock: setup ## resolve the dependencies again and write requirements/*.txt with hashes
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/run.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --extra otel pyproject.toml -o requirements/run.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
 	printf 'checkov\nhadolint-bin\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/checkers.txt
 	printf 'mlserver==1.7.*\nonnx\nonnxruntime\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/model-servers.txt
@@ -148,14 +148,14 @@ kind-parts: setup
 	@$(KIND) --build
 
 # `make test` has the pinned release. The first build of another takes minutes; docs/testing.md.
-RELEASES ?= 1.30.14 1.34.4 1.36.3
+RELEASES ?= 1.30.14 1.34.4 1.36.3 1.37.2
 .PHONY: test-matrix
 test-matrix: setup ## render the chart for every supported Kubernetes, install it on API servers of RELEASES= (needs Go)
 	@$(BIN)/pytest -q tests/chart/test_kubernetes_versions.py
 	@for release in $(RELEASES); do \
 	    echo "Kubernetes $$release"; export ESG_TEST_KUBERNETES=$$release; \
 	    $(BIN)/python -m tests.testbed.kubernetes_release && \
-	    $(BIN)/pytest -q -rs -m e2e tests/chart tests/e2e/test_workflows.py tests/e2e/test_resource_claims.py || exit 1; \
+	    $(BIN)/pytest -q -rs -m e2e tests/chart tests/e2e/test_workflows.py tests/e2e/test_resource_claims.py tests/e2e/test_gangs.py || exit 1; \
 	done
 
 .PHONY: test-nojit test-nojit-search test-nojit-placement

@@ -63,12 +63,17 @@ def duplicates(documents: DocumentSet) -> list[Problem]:
 def read_sound(path: Path) -> list[Document]:
     """Read valid documents from a file or folder; print any problem and exit 1."""
     documents = read_paths([path])
-    problems = [*documents.problems, *duplicates(documents)]
+    require_sound(documents)
+    return [document for _, document in documents.documents]
+
+
+def require_sound(documents: DocumentSet, further: Iterable[Problem] = ()) -> None:
+    """Print any problem of the documents, and further ones, and exit 1."""
+    problems = [*documents.problems, *duplicates(documents), *further]
     for problem in problems:
         typer.echo(f"error: {problem}", err=True)
     if problems:
         raise typer.Exit(1)
-    return [document for _, document in documents.documents]
 
 
 def read_nodes(path: Path) -> list[Any]:

@@ -1,18 +1,44 @@
-"""Administration of the gateway, on the health port: probes, metrics, queues and pods."""
+"""Administration of the gateway, on the health port: probes, metrics, queues, pods, late calls."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
 
 from prometheus_client import generate_latest
 
+from scheduler.gateway import call_report
 from scheduler.gateway.service import GatewayService
+from scheduler.gateway.serving.runtime import Runtime
 from scheduler.server.health_server import HealthServer, HealthSource
+
+_LATE_MAX = 100  # late requests of one answer
+
+
+def late_requests(runtime: Runtime) -> list[dict[str, Any]]:
+    """Describe the last late requests in one line each, the newest first."""
+    offset_s = _unix_offset_s(runtime)
+    return call_report.newest(runtime.traces.newest_first(), _LATE_MAX, unix_offset_s=offset_s)
+
+
+def request_report(runtime: Runtime, identifier: str) -> dict[str, Any] | None:
+    """Describe the stages of a request; None: it is not known, or not any more."""
+    trace = runtime.traces.find(identifier)
+    if trace is None:
+        return None
+    return call_report.report(trace, unix_offset_s=_unix_offset_s(runtime))
+
+
+def _unix_offset_s(runtime: Runtime) -> float:
+    return time.time() - runtime.now_ms() / 1000
 
 
 def admin_server(service: GatewayService) -> HealthServer:
     """Open the port of ``ESG_HEALTH_PORT`` over a service.
 
     ``/v1/queues`` has rows that wait, pods of each function, and what is not used and why.
+    ``/v1/requests`` has the last late requests, and ``/v1/requests/ID`` the stages of one.
 
     Raises:
         ListenError: the address is in use, or does not belong to this machine.
@@ -27,7 +53,11 @@ def admin_server(service: GatewayService) -> HealthServer:
         fatal_error=lambda: service.fatal_error,
         not_ready_reason=service.not_ready_reason,
         exposition=exposition,
-        documents={"/v1/queues": service.queues},
+        documents={
+            "/v1/queues": service.queues,
+            "/v1/requests": partial(late_requests, service.runtime),
+        },
+        lookups={"/v1/requests/": partial(request_report, service.runtime)},
     )
     settings = service.settings
     return HealthServer(

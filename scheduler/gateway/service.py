@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -37,6 +38,7 @@ from scheduler.gateway.replicas.replicas import LEASE_LABELS, ReplicaLeases, Rep
 from scheduler.gateway.scaling.pod_writes import PodClient
 from scheduler.gateway.scaling.slice_fence import SliceFence
 from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
+from scheduler.gateway.serving.call_trace import TraceRing
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.serving_conditions import PERIOD_S, ServingConditions
@@ -141,6 +143,7 @@ class GatewayService:
             rows_max=gateway.rows_max,
             on_late=settings.on_lost_slo,
         )
+        self.runtime.traces = TraceRing(gateway.trace_max_mib * MIB, gateway.trace_every)
         self.access: TokenAccess | None = None
         self._works: list[Callable[[], Coroutine[None, None, None]]] = []
         if gateway.access:
@@ -217,11 +220,21 @@ class GatewayService:
             works.append(self.template_pods.run())
         if self.replicas is not None:
             works.append(self._replicate(self.replicas))
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            if self.gateway.otlp_url:
+                self._send_spans(self.gateway.otlp_url, stack)
+            stack.push_async_callback(self.runtime.close)
             async with background_tasks(works, self.note_exit):
                 yield
-        finally:
-            await self.runtime.close()
+
+    def _send_spans(self, url: str, stack: contextlib.AsyncExitStack) -> None:
+        # It takes time and memory that a gateway without spans does not need.
+        from scheduler.gateway.call_spans import otlp_spans  # noqa: PLC0415
+
+        unix_offset_ms = 1000 * time.time() - self.runtime.now_ms()
+        spans = otlp_spans(url, unix_offset_ms=unix_offset_ms)
+        self.runtime.traces.on_added = spans.add
+        stack.push_async_callback(asyncio.to_thread, spans.close)
 
     @property
     def backend(self) -> Backend:

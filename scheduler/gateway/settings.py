@@ -133,6 +133,22 @@ class GatewaySettings(BaseSettings):
     pod_namespace: str = Field(
         "", max_length=63, description="namespace of this pod and of the Leases; needed with peers"
     )
+    trace_max_mib: int = Field(
+        4,
+        ge=1,
+        le=1024,
+        description="stages of late requests, and of a sample of the others, that "
+        "`/v1/requests/ID` shows, MiB; the oldest ones leave",
+    )
+    trace_every: int = Field(
+        100, ge=0, description="number of requests in time of which one is kept there; 0: none"
+    )
+    otlp_url: str = Field(
+        "",
+        description="receiver of OpenTelemetry spans of these requests, and of all that a client "
+        "traces, over HTTP, as `http://collector:4318/v1/traces`; empty: none. "
+        "`OTEL_EXPORTER_OTLP_…` variables set headers, timeouts and certificates",
+    )
     drain_s: float = Field(
         30.0,
         ge=0,

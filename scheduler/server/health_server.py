@@ -13,13 +13,14 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
 from pydantic_core import to_json
 
 from scheduler.server import health_process
-from scheduler.server.health_process import LENGTH_BYTES, METRICS, STATE
+from scheduler.server.health_process import LENGTH_BYTES, LOOKUP, METRICS, STATE
 from scheduler.server.sockets import ListenError, listen
 
 log = structlog.get_logger(__name__)
@@ -38,12 +39,15 @@ class HealthSource:
             can.
         exposition: function that yields all metrics in Prometheus' text format, in parts.
         documents: functions that return a document for JSON, by path.
+        lookups: functions that return a document by the text behind a path with a slash at its end,
+            or None.
     """
 
     fatal_error: Callable[[], str]
     not_ready_reason: Callable[[], str]
     exposition: Callable[[], AsyncIterator[bytes]]
     documents: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    lookups: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
 
 
 class HealthServer:
@@ -72,8 +76,10 @@ class HealthServer:
         variables: str = "ESG_HEALTH_HOST, ESG_HEALTH_PORT",
     ) -> None:
         self._source = source
-        questions = health_process.document_questions(list(source.documents))
+        self._paths = [*source.documents, *source.lookups]
+        questions = health_process.document_questions(self._paths)
         self._documents = {questions[path]: read for path, read in source.documents.items()}
+        self._lookups = {questions[path]: find for path, find in source.lookups.items()}
         self._on_exit = on_exit
         try:
             self._listener = listen(address, variables, backlog=128)
@@ -108,7 +114,7 @@ class HealthServer:
         channel, channel_of_process = socket.socketpair()
         with channel, channel_of_process:
             inherited = self._listener.fileno(), channel_of_process.fileno()
-            arguments = [*map(str, inherited), *self._source.documents]
+            arguments = [*map(str, inherited), *self._paths]
             process = subprocess.Popen(  # noqa: ASYNC220, S603 - it only starts this module
                 [sys.executable, "-P", "-m", health_process.__name__, *arguments],
                 pass_fds=inherited,
@@ -133,9 +139,15 @@ class HealthServer:
                 elif question == METRICS:
                     # A scrape takes longer, and no probe waits for it.
                     rendering = asyncio.create_task(self._render(writer))
+                elif question == LOOKUP:
+                    head = await reader.readexactly(3)
+                    name = await reader.readexactly(int.from_bytes(head[1:], "big"))
+                    find = self._lookups[head[:1]]
+                    text = _json(partial(find, name.decode(errors="replace")))
+                    _write(writer, question + head + name, [text])
                 else:
-                    _write(writer, question, [self._document(question)])
-        except OSError:
+                    _write(writer, question, [_json(self._documents[question])])
+        except (OSError, asyncio.IncompleteReadError):
             pass  # the process was killed
         finally:
             if rendering is not None:
@@ -147,14 +159,6 @@ class HealthServer:
         state = {"/healthz": source.fatal_error(), "/readyz": source.not_ready_reason()}
         return json.dumps(state).encode()
 
-    def _document(self, question: bytes) -> bytes:
-        """Return a document as JSON; empty if it cannot be rendered."""
-        try:
-            return to_json(self._documents[question]())
-        except Exception:
-            log.exception("document cannot be rendered")
-            return b""
-
     async def _render(self, writer: asyncio.StreamWriter) -> None:
         try:
             parts = [part async for part in self._source.exposition()]
@@ -162,6 +166,15 @@ class HealthServer:
             log.exception("metrics cannot be rendered")
             parts = []
         _write(writer, METRICS, parts)
+
+
+def _json(read: Callable[[], Any]) -> bytes:
+    """Return a document as JSON; empty if it cannot be rendered."""
+    try:
+        return to_json(read())
+    except Exception:
+        log.exception("document cannot be rendered")
+        return b""
 
 
 def _write(writer: asyncio.StreamWriter, question: bytes, parts: list[bytes]) -> None:

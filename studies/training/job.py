@@ -93,7 +93,7 @@ class ElasticJob(TrainingJob):
 
     @property
     @abstractmethod
-    def remaining_iterations(self) -> int:
+    def remaining_iterations(self) -> float:
         """Iterations until completion."""
 
     @abstractmethod

@@ -219,8 +219,8 @@ class PoolScaler:
         by_use = sorted(fitting, key=lambda known: (-known.percent, known.used_percent))
         surplus = by_use[: counts.surplus(size.slices, len(fitting), now_ms)]
         ends = [*surplus, *smaller] if is_whole else surplus
-        left = [known for known in fitting if known not in surplus]
-        served = [known for known in ends if self._is_served_by(left, known)]
+        remaining = [known for known in fitting if known not in surplus]
+        served = [known for known in ends if self._is_served_by(remaining, known)]
         changes.stops.extend(served)
         self.replaced.update(known for known in ends if known not in served)
 

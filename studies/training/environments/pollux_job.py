@@ -55,26 +55,36 @@ class PolluxJob(ElasticJob, GoodputJob):
         return limits.gpus_max or self.batch // limits.local_batch_min
 
     @property
-    def remaining_iterations(self) -> int:
+    def remaining_iterations(self) -> float:
         """Iterations at the requested batch; 1 in the last epoch."""
         return self.tables.iterations_after(self.epoch, self.batch)
 
     def iteration_s(self, gpus: int) -> float:
-        """Return the time of an iteration at the requested batch on packed nodes."""
+        """Return the time of an iteration at the requested batch on packed nodes.
+
+        As in the public simulator the prediction for one GPU accumulates at any batch.
+        """
         if gpus not in self._iteration_s:
-            local, steps = self.divided(self.batch, gpus)
+            local, steps = self.divided(self.batch, gpus, accumulates=gpus == 1)
             nodes, remaining_gpus = divmod(gpus, GPUS_PER_NODE)
             counts = (GPUS_PER_NODE,) * nodes + ((remaining_gpus,) if remaining_gpus else ())
             step_s, sync_s = self.tables.step_s(counts, local)
             self._iteration_s[gpus] = step_s + (step_s - sync_s) * steps
         return self._iteration_s[gpus]
 
-    def divided(self, batch: int, gpus: int) -> tuple[int, int]:
-        """Return local batch and accumulation steps that make up a batch on so many GPUs."""
+    def divided(self, batch: int, gpus: int, *, accumulates: bool = False) -> tuple[int, int]:
+        """Return local batch and accumulation steps that make up a batch on so many GPUs.
+
+        Args:
+            batch: samples of an iteration.
+            gpus: number of GPUs.
+            accumulates: true if there is at least one accumulation step. Default: only on one GPU
+                with a batch above the initial one.
+        """
         tables = self.tables
         share = ceil(batch / gpus - ROUNDING)
         steps = ceil(share / tables.limits.local_batch_max - ROUNDING) - 1
-        if gpus == 1 and batch > tables.initial_batch:
+        if accumulates or (gpus == 1 and batch > tables.initial_batch):
             steps = max(1, steps)
         local = ceil(share / (steps + 1) - ROUNDING)
         return min(local, tables.largest_batch // (gpus * (steps + 1))), steps

@@ -128,13 +128,16 @@ class TrainingModel:
         """Return the progress after so many epochs: the smallest over all batch sizes."""
         return self._epoch_counts[epochs]
 
-    def iterations_after(self, epoch: int, batch: int) -> int:
-        """Return the iterations from the end of an epoch to the end of training, at least 1."""
-        table = self.epochs.get(batch)
-        if table is None:
-            table = self.epochs[min(self.epochs, key=lambda size: abs(size - batch))]
+    def iterations_after(self, epoch: int, batch: int) -> float:
+        """Return the iterations from the end of an epoch to the end of training, at least 1.
+
+        Between measured batch sizes they are interpolated.
+        """
         last = self.limits.epochs - 1
-        return int(table.iteration[last] - table.iteration[epoch]) if epoch < last else 1
+        if epoch >= last:
+            return 1.0
+        counts = [table.iteration[last] - table.iteration[epoch] for table in self.epochs.values()]
+        return float(np.interp(batch, list(self.epochs), counts))
 
     def _interpolated_s(self, counts: tuple[int, ...], local_batch: int) -> tuple[float, float]:
         table = self.placements.get(counts)

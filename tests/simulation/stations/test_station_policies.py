@@ -228,6 +228,15 @@ def test_compass_beats_home_nodes():
     assert hit_ratios[0] > hit_ratios[1]
 
 
+def test_compass_does_not_evict_what_queues_need():
+    """With room for each model once, every worker keeps its own, whatever queues there."""
+    catalogue, keys = many_models()
+    scenario = quiet(nodes=3, warm_containers=1, memory_mib=2_100)
+    recording = run(scenario, catalogue, Poisson(14.0, 2, keys), "compass", requests=600)
+    assert recording.result.evictions == 0
+    assert recording.result.hit_ratio == 1.0
+
+
 class Twice(Fcfs):
     """Returns the same stage again and again."""
 

@@ -62,3 +62,20 @@ def test_a_job_of_unchanged_size_stays():
     optimus = policy("optimus")
     decided = optimus.decide(JobsState(0.0, jobs, TrainingCluster.uniform(2, 2), placements))
     assert decided["j2"] == JobPlacement((0,))
+
+
+def test_the_prediction_for_one_gpu_accumulates():
+    """Also a batch that fits one GPU is predicted in two steps, whose parts both compute."""
+    job = pollux_job(model="generated-small", batch=64)
+    step_s, sync_s = job.tables.step_s((1,), 32)
+    assert job.iteration_s(1) == 2 * step_s - sync_s
+    assert job.iteration_s(2) == job.tables.step_s((2,), 32)[0]
+
+
+def test_iterations_are_interpolated_between_measured_batches():
+    """Halfway between two measured batch sizes are the mean iterations of both."""
+    low, middle, high = (pollux_job(batch=batch) for batch in (256, 384, 512))
+    for job in (low, middle, high):
+        job.epoch = 2
+    mean = (low.remaining_iterations + high.remaining_iterations) / 2
+    assert low.remaining_iterations > middle.remaining_iterations == mean

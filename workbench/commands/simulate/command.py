@@ -20,6 +20,7 @@ from workbench.commands.simulate.report import facts_of, write_report
 from workbench.commands.simulate.scenario import read_scenario
 from workbench.commands.simulate.table import print_table
 from workbench.simulation.errors import UnknownPolicyError
+from workbench.simulation.runs.comparison import with_common_warm_up
 from workbench.simulation.runs.job import Outcome, SimulationJob
 from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.runs.results_json import write_results
@@ -124,7 +125,7 @@ def _outcomes(series: _Series, out: Path | None, *, resume: bool) -> tuple[list[
     except OSError as error:
         raise _refused(f"{out}: {error.strerror}") from None
     finally:  # an interrupted series keeps the runs that are complete
-        outcomes = [numbered[number] for number in sorted(numbered)]
+        outcomes = with_common_warm_up([numbered[number] for number in sorted(numbered)])
         written = out is None or not out.is_dir() or _wrote(write_results, out, outcomes, facts)
     if out is not None:
         written = _wrote(write_report, out, outcomes, facts) and written

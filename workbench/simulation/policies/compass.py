@@ -8,8 +8,9 @@ before it is sent, if its worker's queue has grown. The model whose next use in 
 furthest away is evicted.
 
 Ours, because the paper gives no value that we know: state is published every 20 ms; a queue has
-grown when it ends later than planned by more than the stage's own time. Of workers with
-equal finishes one is taken that need not evict a model.
+grown when it ends later than planned by more than the stage's own time. The models of a worker are
+those that it will hold when its queue has ended, and a load that evicts one counts twice, because
+the evicted model has to be loaded again.
 """
 
 from dataclasses import dataclass
@@ -65,10 +66,10 @@ class Compass(StationQueues):
         self._queries: dict[tuple[str, str], Query] = {}
         self._plans: dict[int, dict[int, StageAssignment]] = {}
         self._backlogs_ms: list[float] = []  # by worker: planned work that has not ended
+        self._models_mib: list[dict[str, int]] = []  # by worker: planned models, the latest last
         self._published_ms = -inf
         self._published_backlogs_ms: list[float] = []
-        self._published_functions: list[frozenset[str]] = []
-        self._published_free_mib: list[int] = []
+        self._published_mib: list[dict[str, int]] = []  # by worker: models after its queue
 
     def ready(self, task: StageTask, now_ms: float) -> None:
         """Send a stage to its worker, after planning where that is needed."""
@@ -114,11 +115,22 @@ class Compass(StationQueues):
     def _publish(self, now_ms: float) -> None:
         if not self._backlogs_ms:
             self._backlogs_ms = [0.0] * len(self.stations)
+            self._models_mib = [station.cache.memories_mib for station in self.stations]
         if now_ms - self._published_ms >= PUBLISHED_EVERY_MS:
             self._published_ms = now_ms
             self._published_backlogs_ms = self._backlogs_ms.copy()
-            self._published_functions = [frozenset(s.cache.functions) for s in self.stations]
-            self._published_free_mib = [s.cache.free_mib for s in self.stations]
+            self._published_mib = [self._remaining_mib(station) for station in self.stations]
+
+    def _remaining_mib(self, station: Station) -> dict[str, int]:
+        """Return the models of a worker after its queue: the latest planned ones that fit."""
+        models_mib: dict[str, int] = {}
+        free_mib = station.cache.capacity_mib
+        for name, memory_mib in reversed(self._models_mib[station.number].items()):
+            if memory_mib > free_mib:
+                break
+            models_mib[name] = memory_mib
+            free_mib -= memory_mib
+        return models_mib
 
     def _plan(
         self, query: Query, plan: dict[int, StageAssignment], stages: list[int], now_ms: float
@@ -131,10 +143,13 @@ class Compass(StationQueues):
                 (*self._finish_ms(query, plan, stage, worker, ends_ms, finishes_ms, now_ms), worker)
                 for worker in range(len(self.stations))
             ]
-            finish_ms, _, work_ms, worker = min(choices)
+            _, finish_ms, work_ms, worker = min(choices)
             plan[stage] = StageAssignment(worker, ends_ms[worker], work_ms)
             self._backlogs_ms[worker] += work_ms
             ends_ms[worker] = finishes_ms[stage] = finish_ms
+            models_mib = self._models_mib[worker]
+            models_mib.pop(query.functions[stage], None)
+            models_mib[query.functions[stage]] = query.memories_mib[stage]
 
     def _finish_ms(  # noqa: PLR0913, PLR0917 - state of a plan under construction
         self,
@@ -145,18 +160,21 @@ class Compass(StationQueues):
         ends_ms: list[float],
         finishes_ms: dict[int, float],
         now_ms: float,
-    ) -> tuple[float, bool, float]:
-        """Return a stage's finish on a worker, if that evicts a model, and the worker's time."""
+    ) -> tuple[float, float, float]:
+        """Return the rank of a worker for a stage, its finish there, and the worker's time."""
         inputs_ms = now_ms
         for before in query.graph.predecessors[stage]:
             planned = plan.get(before)
             is_there = planned is not None and planned.worker == worker
             way_ms = 0.0 if is_there else query.ways_ms[before]
             inputs_ms = max(inputs_ms, finishes_ms.get(before, now_ms) + way_ms)
-        cached = query.functions[stage] in self._published_functions[worker]
-        work_ms = query.times_ms[stage] + (0.0 if cached else query.loads_ms[stage])
-        evicts = not cached and self._published_free_mib[worker] < query.memories_mib[stage]
-        return max(ends_ms[worker], inputs_ms) + work_ms, evicts, work_ms
+        models_mib = self._published_mib[worker]
+        load_ms = 0.0 if query.functions[stage] in models_mib else query.loads_ms[stage]
+        free_mib = self.stations[worker].cache.capacity_mib - sum(models_mib.values())
+        again_ms = load_ms if free_mib < query.memories_mib[stage] else 0.0
+        work_ms = query.times_ms[stage] + load_ms
+        finish_ms = max(ends_ms[worker], inputs_ms) + work_ms
+        return finish_ms + again_ms, finish_ms, work_ms
 
     def _query(self, task: StageTask) -> Query:
         namespace, name, _ = task.key

@@ -25,6 +25,11 @@ class ModelCache:
         return tuple(self._held_mib)
 
     @property
+    def memories_mib(self) -> dict[str, int]:
+        """Memory of each loaded function, the least recently used first."""
+        return dict(self._held_mib)
+
+    @property
     def free_mib(self) -> int:
         """Memory without a model."""
         return self.capacity_mib - sum(self._held_mib.values())
