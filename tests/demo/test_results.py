@@ -33,8 +33,8 @@ def summary(*outcomes, runs=RUNS, seconds=10.0):
     return summarise(results(*outcomes), usage, runs, gpus=2, seconds=seconds)
 
 
-def pod(function, gpu_percent, cpu=2, *, uid="1", **metadata):
-    plan = {"cpu": cpu, "gpu_model": "A100"}
+def pod(function, gpu_percent, cpu=2, *, uid="1", pool="", **metadata):
+    plan = {"cpu": cpu, "gpu_model": "A100", "pool": pool}
     annotations = grant_annotations(Grant("GPU-1", gpu_percent, 1000, 1, plan))
     labels = {LABEL_FUNCTION: function}
     return {"metadata": {"uid": uid, "labels": labels, "annotations": annotations, **metadata}}
@@ -87,6 +87,14 @@ def test_pods_cost_what_they_hold_over_time():
         for cpu, percent in ((2, 28), (4, 50))
     ]
     assert usage.dollars == pytest.approx(40 * per_second[0] + 10 * per_second[1])
+
+
+def test_a_slice_is_paid_and_the_pods_in_it_are_not():
+    usage = PodUsage(Prices())
+    pods = [pod("f", 28, pool="member"), pod("f", 28, pool="member"), pod("", 40, pool="holder")]
+    usage.update(pods, 0.0)
+    usage.update([], 10.0)
+    assert usage.reserved_s == pytest.approx(0.4 * 10)
 
 
 def test_pods_are_counted_by_share_and_state():

@@ -75,7 +75,10 @@ class Kubelet:
 
     async def _start(self, key: Key, pod: Raw) -> None:
         metadata = pod["metadata"]
-        host, function = self._addresses[metadata["uid"]], metadata["labels"][LABEL_FUNCTION]
+        host, function = self._addresses[metadata["uid"]], metadata["labels"].get(LABEL_FUNCTION)
+        if function is None:  # the holder of a slice: it serves nothing
+            self._patch(key, {"phase": "Running", "podIP": host, "conditions": [_READY | _TRUE]})
+            return
         profile, grant = self._profiles[function], grant_of(pod)
         assert grant is not None  # noqa: S101 - a pod with a node has one
         self._patch(key, {"phase": "Pending", "podIP": host, "conditions": [_READY | _FALSE]})

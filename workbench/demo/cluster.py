@@ -163,6 +163,8 @@ class _Start:
                 "ESG_GATEWAY_HOST": _HOST,
                 "ESG_GATEWAY_PORT": str(port),
                 "ESG_GATEWAY_PODS": "true",
+                "ESG_GATEWAY_SHARE": "pooled",
+                "ESG_GATEWAY_HOLDER_IMAGE": "example.org/holder",
                 "ESG_GATEWAY_TRUST_ARRIVAL": "true",  # those of the load's schedule
                 "ESG_HEALTH_HOST": _HOST,
                 "ESG_HEALTH_PORT": str(health_port),

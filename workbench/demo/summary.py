@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from scheduler.model.names import LABEL_FUNCTION
+from scheduler.model.names import LABEL_FUNCTION, POOL_MEMBER
 from scheduler.model.plan import MS_PER_HOUR, Prices
 from scheduler.model.pod import grant_of
 from workbench.cluster.kubelet import is_ready
@@ -13,6 +13,7 @@ from workbench.demo.results import RunResults, percentile
 
 LATE_RATIO = 0.05  # of the shortest SLO: a machine with more lateness did not keep up
 HIT_RATIO = 0.99  # unless the requests were in time all the same
+SLICE = "slices"  # in place of a function: the pods that hold them
 _S_PER_HOUR = 3600.0
 
 
@@ -31,7 +32,7 @@ class PodKind(NamedTuple):
 
 
 class PodUsage:
-    """Shares that pods hold over time, and their price.
+    """Shares that pods hold over time, and their price; pods in slices hold none.
 
     Attributes:
         dollars: price of the reservations so far, idle or not.
@@ -62,15 +63,16 @@ class PodUsage:
         self.pods.clear()
         placed = set()
         for pod in pods:
-            function = pod["metadata"]["labels"].get(LABEL_FUNCTION, "")  # "": a holder
+            function = pod["metadata"]["labels"].get(LABEL_FUNCTION, SLICE)
             if (grant := grant_of(pod)) is None:
                 self.pods[PodKind(function, 0, 0, "waiting")] += 1
                 continue
             placed.add(pod["metadata"]["uid"])
-            self._reserved_gpus += grant.gpu_percent / 100
-            self._dollars_per_hour += self._prices.request_cost_dollars(
-                MS_PER_HOUR, grant.cpu, grant.gpu_percent, 1, str(grant.plan.get("gpu_model"))
-            )
+            if grant.pool != POOL_MEMBER:  # the slices are paid, not what may run in them
+                self._reserved_gpus += grant.gpu_percent / 100
+                self._dollars_per_hour += self._prices.request_cost_dollars(
+                    MS_PER_HOUR, grant.cpu, grant.gpu_percent, 1, str(grant.plan.get("gpu_model"))
+                )
             self.pods[PodKind(function, grant.cpu, grant.gpu_percent, _state(pod))] += 1
         self.started += len(placed - self._placed)
         self.ended += len(self._placed - placed)
