@@ -9,7 +9,7 @@ table is written to its part of ``docs/pools.md``.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -53,7 +53,7 @@ def row(pods: str, result: Result) -> list[str]:
 
 def main(  # noqa: PLR0913 - options of a command
     *,
-    data: Path,
+    data: Annotated[Path, typer.Option()],
     minutes: int = 480,
     first_minute: int | None = None,
     rate_rps: float = 20.0,

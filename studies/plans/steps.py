@@ -24,8 +24,8 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search.cost_bound import request_bounds_dollars
 from studies.page import REPOSITORY, markdown_table, update_document
-from studies.paper.vision_workflows import Assumptions, gpulet_table, vision_documents
 from studies.plans.warm import documents
+from workbench.profiles.vision_workflows import Assumptions, gpulet_table, vision_documents
 from workbench.simulation.engine import simulate
 from workbench.simulation.loop import Observers
 from workbench.simulation.result import RequestRecord, Result
@@ -217,7 +217,7 @@ def main(
     parts = []
     for name, profiles in grounds.items():
         parts.append(
-            f"**{name}**, SLO {profiles.scenario.slo_factor:g} L, {seeds} seeds, "
+            f"**{name}**, SLO {profiles.scenario.slo_factor:g} L, {seeds} seed{'s' * (seeds > 1)}, "
             f"{profiles.rate_rps:.1f} requests a second before the "
             f"step:\n\n{table(profiles, seeds)}"
         )
