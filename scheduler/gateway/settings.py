@@ -98,8 +98,8 @@ class GatewaySettings(BaseSettings):
     pool_gpus: int = Field(
         0,
         ge=0,
-        description="whole GPUs of each model that the pool of each namespace holds at any load, as "
-        "long as one of its functions has a pod, so that a burst finds warm processes on them",
+        description="whole GPUs of each model that the pool of each namespace holds at any load, "
+        "as long as one of its functions has a pod, so that a burst finds warm processes on them",
     )
     holder_image: str = Field(
         "",

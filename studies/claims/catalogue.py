@@ -6,7 +6,7 @@ from studies.claims.claim import Claim, ClaimedChange
 from studies.claims.stations import compass_changes, dysta_changes, sgprs_changes
 from studies.claims.synergy_mixes import synergy_changes
 from studies.claims.training import (
-    Comparison,
+    TraceComparison,
     best_effort_s,
     loads,
     makespan_s,
@@ -26,7 +26,7 @@ _SHARING = {"nodes": 16, "gpus": 4}
 def _tiresias(data: Path) -> list[ClaimedChange]:
     cells = loads(0.5, 1, 2, 4, 8, jobs=240, **_SHARING)
     fifo, srtf = (
-        Comparison(
+        TraceComparison(
             own="tiresias-events",
             rival=rival,
             environment="sharing",
@@ -44,7 +44,7 @@ def _tiresias(data: Path) -> list[ClaimedChange]:
 def _optimus(data: Path) -> list[ClaimedChange]:
     cells = pollux_loads(data, "0.5", "1.0", "1.5", "2.0")
     return [
-        Comparison(
+        TraceComparison(
             own="optimus",
             rival="tiresias",
             environment="pollux",
@@ -78,7 +78,7 @@ def _pollux(data: Path) -> list[ClaimedChange]:
 def _sjf_bsbf(data: Path) -> list[ClaimedChange]:
     cells = loads(0.5, 1, 2, 4, 8, jobs=240, **_SHARING)
     return [
-        Comparison(
+        TraceComparison(
             own="sjf-bsbf", rival=rival, environment="sharing", cells=cells, figure=mean_jct_s
         ).change(data, "mean JCT", claimed_ratio, at_best=at_best)
         for rival, claimed_ratio, at_best in (
@@ -92,7 +92,7 @@ def _sjf_bsbf(data: Path) -> list[ClaimedChange]:
 def _qssf(data: Path) -> list[ClaimedChange]:
     cells = pollux_loads(data, "0.5", "1.0", "1.5", "2.0")
     return [
-        Comparison(
+        TraceComparison(
             own="qssf",
             rival=rival,
             environment="pollux",
@@ -106,7 +106,7 @@ def _qssf(data: Path) -> list[ClaimedChange]:
 
 def _themis(data: Path) -> list[ClaimedChange]:
     return [
-        Comparison(
+        TraceComparison(
             own="themis",
             rival=rival,
             environment="shockwave",
@@ -126,7 +126,7 @@ def _gandiva(data: Path) -> list[ClaimedChange]:
     trace = data / "training" / "gavel" / "max_min_fairness.trace"
     cells = trace_sizes(trace, 1, 2, 4, 8, gpus=4)
     return [
-        Comparison(
+        TraceComparison(
             own="gandiva",
             rival="isolated",
             environment="gavel",
@@ -142,7 +142,7 @@ def _antman(data: Path) -> list[ClaimedChange]:
     trace = data / "training" / "muri" / "trace3.csv"
     cells = trace_sizes(trace, 4, 8, 16, gpus=8, settings={"job_count": 200})
     return [
-        Comparison(
+        TraceComparison(
             own="antman",
             rival="fifo",
             environment="muri",
@@ -161,7 +161,7 @@ def _chronus(data: Path) -> list[ClaimedChange]:
     trace = data / "training" / "chronus" / "philly-mix1-first-3000.csv"
     cells = trace_sizes(trace, 12, 16, gpus=8)
     return [
-        Comparison(
+        TraceComparison(
             own="chronus",
             rival="edf consolidated=true",
             environment="chronus",
@@ -179,7 +179,7 @@ def _chronus(data: Path) -> list[ClaimedChange]:
 def _andreas(data: Path) -> list[ClaimedChange]:
     cells = loads(0.2, 0.4, 0.6, 1.0, jobs=30)
     return [
-        Comparison(
+        TraceComparison(
             own="andreas", rival=rival, environment="andreas", cells=cells, figure=price_dollars
         ).change(data, "price", -0.3)
         for rival in (
@@ -194,7 +194,7 @@ def _andreas(data: Path) -> list[ClaimedChange]:
 def _a_online(data: Path) -> list[ClaimedChange]:
     cells = loads(0.2, 0.4, 0.6, 1.0, jobs=30)
     return [
-        Comparison(
+        TraceComparison(
             own="a-online", rival=rival, environment="andreas", cells=cells, figure=mean_jct_s
         ).change(data, "mean JCT", 0.0)
         for rival in ("fifo", "srtf")
@@ -203,7 +203,7 @@ def _a_online(data: Path) -> list[ClaimedChange]:
 
 def _bftrainer(data: Path) -> list[ClaimedChange]:
     dedicated = "bftrainer present_s=1e12"
-    runs = Comparison(
+    runs = TraceComparison(
         own="bftrainer",
         rival=dedicated,
         environment="transient",
@@ -228,7 +228,7 @@ def _bftrainer(data: Path) -> list[ClaimedChange]:
 
 def _decima(data: Path) -> list[ClaimedChange]:
     return [
-        Comparison(
+        TraceComparison(
             own="dag-tree", rival=rival, environment="executors", cells=sizes(25, 50, 100),
             figure=mean_jct_s,
         ).change(data, "mean JCT", claimed_ratio)
