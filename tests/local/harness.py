@@ -46,8 +46,8 @@ class LocalGateway:
 
 
 @contextlib.asynccontextmanager
-async def local_gateway(*arguments, folder=None):
-    """Run ``esg local`` in a folder; yield it once it serves."""
+async def started(*arguments, folder=None):
+    """Run ``esg local`` in a folder; yield it at once."""
     process = await asyncio.create_subprocess_exec(
         *HEARS_CTRL_C,
         ESG,
@@ -57,11 +57,17 @@ async def local_gateway(*arguments, folder=None):
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    gateway = LocalGateway(process)
     try:
-        await gateway.until_ready()
-        yield gateway
+        yield LocalGateway(process)
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def local_gateway(*arguments, folder=None):
+    """Run ``esg local`` in a folder; yield it once it serves."""
+    async with started(*arguments, folder=folder) as gateway:
+        await gateway.until_ready()
+        yield gateway

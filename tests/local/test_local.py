@@ -13,7 +13,7 @@ from scheduler.settings import Settings
 from tests.command_line import esg
 from tests.gateway.factories import profile, server, workflow
 from tests.gateway.grpc_player import GrpcPlayer
-from tests.local.harness import local_gateway
+from tests.local.harness import local_gateway, started
 from workbench.cluster.api_requests import KINDS
 from workbench.cluster.model_server import PlayedModelServer
 from workbench.cluster.object_store import ObjectStore
@@ -63,6 +63,20 @@ async def test_the_printed_request_is_answered_by_both_servers(documents):
     assert len(encoder.runs) == len(classify.requests) == 1
     assert "inference-header-content-length" in encoder.runs[0].headers  # binary, as its metadata
     assert ended == (0, "")
+
+
+@pytest.mark.slow
+async def test_ctrl_c_while_a_server_is_asked(documents):
+    """A server that accepts and is silent keeps nobody waiting; the status is that of Ctrl-C."""
+    connected = asyncio.get_running_loop().create_future()
+    silent = await asyncio.start_server(lambda _, writer: connected.set_result(writer), "127.0.0.1")
+    port = silent.sockets[0].getsockname()[1]
+    servers = "--server", f"encoder=http://127.0.0.1:{port}", *BOTH[2:]
+    async with asyncio.timeout(LIMIT_S), silent, started(*documents, *servers) as gateway:
+        writer = await connected
+        assert await gateway.interrupt() == (130, "stopped\n")
+        writer.close()
+        await writer.wait_closed()
 
 
 @pytest.mark.parametrize(
