@@ -257,12 +257,16 @@ bench-objective: setup ## requests in time and their cost by objective and sprea
 	@$(BIN)/python -m studies.plans.objective
 
 .PHONY: bench-warm
-bench-warm: setup ## requests in time, what is set aside, and fewest nodes of reserved and pooled pods (minutes); writes docs/warm.md
-	@$(BIN)/python -m studies.plans.warm
+bench-warm: setup ## requests in time, what is set aside, and fewest nodes of reserved and pooled pods (WARM="--requests 2500 --seeds 1": minutes); writes docs/warm.md
+	@$(BIN)/python -m studies.plans.warm $(WARM)
 
 .PHONY: bench-simulator
 bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
 	@$(BIN)/python -m bench.simulator$(if $(AGAINST),_against $(AGAINST))
+
+.PHONY: bench-first-request
+bench-first-request: setup ## seconds and lines from `git clone`, with empty caches, to the answer of the tutorial's models (minutes)
+	@$(BIN)/python -m bench.first_request
 
 .PHONY: colocation
 colocation: setup ## training in the share that inference leaves, in the simulator (minutes); writes docs/colocation.md (COLOCATION=--minutes 60: longer)

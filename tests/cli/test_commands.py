@@ -192,6 +192,7 @@ def test_check_is_strict_on_request(tmp_path):
         "source": str(file),
         "document": "FunctionProfile f",
         "field": "spec.gpus[0].configurations",
+        "line": 0,
         "reason": "Invalid",
         "warning": True,
     }
@@ -213,7 +214,7 @@ def test_a_key_that_occurs_twice_is_refused(tmp_path):
     result = esg("check", file)
     assert result.exit_code == 1
     assert "key 'gpus' occurs twice in a mapping; keep one" in result.stderr
-    assert "line 10" in result.stderr
+    assert f"{file}:10: " in result.stderr
 
 
 def test_a_setting_that_is_no_json_is_an_error(monkeypatch):

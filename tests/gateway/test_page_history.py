@@ -49,7 +49,7 @@ async def test_windows_count_their_own_requests():
 
 
 async def test_quantiles_are_within_their_bucket():
-    """Of answers of 0.3 s and 2 s, the buckets end at 0.5 s and 2.5 s."""
+    """Answers of 0.3 s and 2 s are in buckets that end at 0.5 s and 2.5 s."""
     history = await play(Gauges({}, {}, {}, {}, 0, {}))
     now = history.now()
     first = history.before(now, 3600.0)
@@ -65,8 +65,8 @@ async def test_what_is_set_aside_is_divided_by_rows():
     now = history.now()
     first = history.before(now, 3600.0)
     # It shares the functions, and has had no request.
-    other = Workflow.model_validate(workflow(name="other", stages=("f", "g")))
-    documents = {KEY: document(), other.key: other}
+    unused = Workflow.model_validate(workflow(name="other", stages=("f", "g")))
+    documents = {KEY: document(), unused.key: unused}
     dollars = page_report._set_aside_dollars(documents, first, now)
     assert dollars[KEY] == pytest.approx(90.0 * (now.at_s - first.at_s) / 3600.0)
-    assert dollars[other.key] == 0.0
+    assert dollars[unused.key] == 0.0

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 
@@ -37,6 +38,7 @@ from workbench.demo.function_servers import outputs_of, server_of
 NOISE_RATIO = 0.05  # standard deviation of log(run time / time of the profile)
 # All parts share the cores of one machine: plans keep more time than for the noise alone.
 _MARGIN_RATIO = 0.25
+Share = Literal["pooled", "reserved"]
 _EXTENDER, _GATEWAY = "the extender", "the gateway"
 _HOST = "127.0.0.1"
 _ENVIRONMENT = {
@@ -90,10 +92,12 @@ async def running_cluster(
     profiles: Mapping[str, FunctionProfile],
     *,
     seed: int,
+    share: Share = "reserved",
 ) -> AsyncIterator[DemoCluster]:
     """Run the cluster while inside; extender and gateway are ready.
 
-    There are no pods until the gateway creates some for requests.
+    There are no pods until the gateway creates some for requests. ``share`` is how they hold their
+    shares of GPUs.
 
     Raises:
         ProgramError: a program ended by itself; the body is cancelled.
@@ -119,7 +123,7 @@ async def running_cluster(
             asyncio.TaskGroup() as group,
         ):
             write_kubeconfig(kubeconfig, url)
-            start = _Start(running, kubeconfig, session)
+            start = _Start(running, kubeconfig, session, share)
             ports = [free_port() for _ in range(4)]
             extender, _, model_pods = await asyncio.gather(
                 start.extender(ports[0], ports[3]),
@@ -154,6 +158,7 @@ class _Start:
     programs: Programs
     kubeconfig: Path
     session: aiohttp.ClientSession
+    share: Share
 
     async def extender(self, port: int, health_port: int) -> ExtenderClient:
         options = [f"--kubeconfig={self.kubeconfig}", f"--host={_HOST}", f"--port={port}"]
@@ -172,6 +177,8 @@ class _Start:
                 "ESG_GATEWAY_HOST": _HOST,
                 "ESG_GATEWAY_PORT": str(port),
                 "ESG_GATEWAY_PODS": "true",
+                "ESG_GATEWAY_SHARE": self.share,
+                "ESG_GATEWAY_HOLDER_IMAGE": "example.org/holder",
                 "ESG_GATEWAY_TRUST_ARRIVAL": "true",  # those of the load's schedule
                 "ESG_GATEWAY_EXTENDER_URL": extender_url,
                 "ESG_HEALTH_PORT": str(health_port),

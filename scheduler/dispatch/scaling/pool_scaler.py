@@ -175,10 +175,11 @@ class PoolScaler:
         shares = tuple(function.share for function in functions.values())
         if shares != pool.shares:  # not at each rate: pods would change between both modes
             pool.shares = shares
-            pool.reserved_text = reserved_text(
-                [f._replace(busy_pods=max(f.busy_pods, BUSY_MIN_PODS)) for f in functions.values()],
-                gpu,
-            )
+            busy = [
+                f._replace(busy_pods=max(f.busy_pods, BUSY_MIN_PODS)) for f in functions.values()
+            ]
+            # Whole GPUs that are held at any load are paid, and reserved pods would not hold them.
+            pool.reserved_text = "" if self._slices_min else reserved_text(busy, gpu)
         for target in targets.values():
             target.pooled = not pool.reserved_text
         if pool.reserved_text or not functions:
@@ -209,10 +210,12 @@ class PoolScaler:
         counts = pool.counts
         if not counts.expected:
             counts.expected = size.slices
-        missing = counts.allowed(size.slices, len(fitting), now_ms) - len(fitting)
+        # Larger slices come beside the smaller ones, which end after them.
+        wanted = size.slices + len(smaller)
+        missing = counts.allowed(wanted, len(live), now_ms) - len(live)
         if missing > 0 and now_ms >= pool.backoff.retry_ms:
             changes.starts.extend([SliceStart(*key, size.percent, size.cpus)] * missing)
-        is_whole = missing <= 0 and all(gpu_slice.is_open for gpu_slice in fitting)
+        is_whole = len(fitting) >= size.slices and all(gpu_slice.is_open for gpu_slice in fitting)
         if is_whole and self._is_oversized(pool, size, fitting, now_ms):
             changes.starts.append(SliceStart(*key, size.percent, size.cpus))
         # The largest first: a slice of another size has taken its place.
