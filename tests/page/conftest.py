@@ -8,9 +8,9 @@ from playwright.sync_api import sync_playwright
 CHROMIUM = shutil.which("chromium")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Run Chromium without a window."""
+    """Run Chromium without a window; Playwright's event loop ends with the module."""
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield running

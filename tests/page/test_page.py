@@ -1,7 +1,6 @@
 """The live page in Chromium: each view over a played cluster of known numbers."""
 
 import json
-import time
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -173,7 +172,7 @@ def test_keys_reach_every_view(visit, played):
     assert visited.page.locator("section.node h3").count() == 1
 
 
-def test_eight_thousand_gpus_are_paged(visit, record_property):
+def test_eight_thousand_gpus_are_paged(visit):
     """Twenty nodes are drawn; a search looks through all; the answer is compressed."""
     documents = cluster.large()
     with page_server(documents) as url:
@@ -183,20 +182,12 @@ def test_eight_thousand_gpus_are_paged(visit, record_property):
             "requestfinished",
             lambda r: r.url.endswith("gpus") and sizes.append(r.sizes()["responseBodySize"]),
         )
-        begin_s = time.monotonic()
         text = visited.view("gpus")
-        seconds = time.monotonic() - begin_s
         assert "1,000 nodes, 8,000 GPUs" in text
         assert visited.page.locator("section.node").count() == 20
         visited.page.get_by_role("button", name="Next").click()
         assert "page 2 of 50" in visited.page.inner_text("main")
         visited.page.get_by_role("searchbox").fill("node-0999")
         assert visited.page.locator("section.node").count() == 1
-        paint_ms = visited.page.evaluate(
-            "performance.getEntriesByName('first-contentful-paint')[0].startTime"
-        )
     whole = len(json.dumps(documents["/v1/gpus"]))
     assert sizes[0] < whole / 5
-    record_property("bytes", sizes[0])
-    record_property("first_paint_ms", paint_ms)
-    record_property("seconds", seconds)
