@@ -51,7 +51,7 @@ setup: $(STAMP) ## create .venv with `esg` and all tools of the other targets
 
 .PHONY: lock
 lock: setup ## resolve the dependencies again and write requirements/*.txt with hashes
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/run.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --extra otel pyproject.toml -o requirements/run.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
 	printf 'checkov\nhadolint-bin\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/checkers.txt
 	printf 'mlserver==1.7.*\nonnx\nonnxruntime\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/model-servers.txt
@@ -148,14 +148,14 @@ kind-parts: setup
 	@$(KIND) --build
 
 # `make test` has the pinned release. The first build of another takes minutes; docs/testing.md.
-RELEASES ?= 1.30.14 1.34.4 1.36.3
+RELEASES ?= 1.30.14 1.34.4 1.36.3 1.37.2
 .PHONY: test-matrix
 test-matrix: setup ## render the chart for every supported Kubernetes, install it on API servers of RELEASES= (needs Go)
 	@$(BIN)/pytest -q tests/chart/test_kubernetes_versions.py
 	@for release in $(RELEASES); do \
 	    echo "Kubernetes $$release"; export ESG_TEST_KUBERNETES=$$release; \
 	    $(BIN)/python -m tests.testbed.kubernetes_release && \
-	    $(BIN)/pytest -q -rs -m e2e tests/chart tests/e2e/test_workflows.py tests/e2e/test_resource_claims.py || exit 1; \
+	    $(BIN)/pytest -q -rs -m e2e tests/chart tests/e2e/test_workflows.py tests/e2e/test_resource_claims.py tests/e2e/test_gangs.py || exit 1; \
 	done
 
 .PHONY: test-nojit test-nojit-search test-nojit-placement
@@ -257,12 +257,16 @@ bench-objective: setup ## requests in time and their cost by objective and sprea
 	@$(BIN)/python -m studies.plans.objective
 
 .PHONY: bench-warm
-bench-warm: setup ## requests in time, what is set aside, and fewest nodes of reserved and pooled pods (minutes); writes docs/warm.md
-	@$(BIN)/python -m studies.plans.warm
+bench-warm: setup ## requests in time, what is set aside, and fewest nodes of reserved and pooled pods (WARM="--requests 2500 --seeds 1": minutes); writes docs/warm.md
+	@$(BIN)/python -m studies.plans.warm $(WARM)
 
 .PHONY: bench-simulator
 bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
 	@$(BIN)/python -m bench.simulator$(if $(AGAINST),_against $(AGAINST))
+
+.PHONY: bench-first-request
+bench-first-request: setup ## seconds and lines from `git clone`, with empty caches, to the answer of the tutorial's models (minutes)
+	@$(BIN)/python -m bench.first_request
 
 .PHONY: colocation
 colocation: setup ## training in the share that inference leaves, in the simulator (minutes); writes docs/colocation.md (COLOCATION=--minutes 60: longer)

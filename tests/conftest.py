@@ -60,3 +60,9 @@ def logged():
     """Capture structlog's entries."""
     with structlog.testing.capture_logs() as entries:
         yield entries
+
+
+@pytest.fixture
+def wide_terminal(monkeypatch):
+    """Make the terminal wide enough for every table."""
+    monkeypatch.setenv("COLUMNS", "200")

@@ -13,7 +13,16 @@ from typing import Annotated
 import typer
 
 DESK = {
-    "workbench": ("plan", "simulate", "calibrate", "demo", "profiles", "samples", "reference"),
+    "workbench": (
+        "plan",
+        "simulate",
+        "calibrate",
+        "demo",
+        "local",
+        "profiles",
+        "samples",
+        "reference",
+    ),
     "studies": ("jobs", "openb", "paper", "colocate"),
 }
 """Commands of each package that the runtime image leaves out; the package's extra has its name."""
@@ -170,6 +179,47 @@ def replay(
     from scheduler.cli.replay import replay_snapshot
 
     replay_snapshot(snapshot, pod, as_json=as_json)
+
+
+@app.command(rich_help_panel=_PANEL)
+def status(
+    gateway: Annotated[
+        str,
+        typer.Option("--from", help="URL of a gateway's health port; default: all in the cluster"),
+    ] = "",
+    kubeconfig: Kubeconfig = None,
+    watch: Annotated[  # noqa: FBT002 - typer gives it by its name
+        bool, typer.Option("--watch", help="print the tables every two seconds")
+    ] = False,
+    as_json: Annotated[  # noqa: FBT002 - typer gives it by its name
+        bool, typer.Option("--json", help="workflows, functions and GPUs as one object")
+    ] = False,
+) -> None:
+    """Show workflows, functions and GPUs, as the live page does (ESG_PAGE of the gateway)."""
+    from scheduler.cli.status import print_status
+
+    print_status(gateway, kubeconfig, watch=watch, as_json=as_json)
+
+
+@app.command(rich_help_panel=_PANEL)
+def why(
+    request: Annotated[
+        str,
+        typer.Argument(help="id of the request, or of its trace (traceparent)", metavar="ID"),
+    ],
+    gateway: Annotated[
+        str,
+        typer.Option("--from", help="URL of a gateway's health port; default: all in the cluster"),
+    ] = "",
+    kubeconfig: Kubeconfig = None,
+    as_json: Annotated[  # noqa: FBT002 - typer gives it by its name
+        bool, typer.Option("--json", help="the JSON of /v1/requests/ID")
+    ] = False,
+) -> None:
+    """Say why a request was late: its time by stage and cause, as the gateway recorded it."""
+    from scheduler.cli.why import explain_request
+
+    explain_request(request, gateway, kubeconfig, as_json=as_json)
 
 
 @app.command(rich_help_panel=_PANEL)

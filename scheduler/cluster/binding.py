@@ -30,6 +30,7 @@ from scheduler.model.names import CONDITION_VOIDED
 PAUSE_S = 0.05
 # A post may take this part of the time; the rest is for reading the pod if no answer comes.
 POST_RATIO = 0.6
+_CHANGED = "the pod has changed since it was read"
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
@@ -70,11 +71,16 @@ class BindOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BindResult:
-    """An outcome, its explanation, and the pod if it was read."""
+    """An outcome, its explanation, and the pod if it was read.
+
+    ``is_outdated``: refused only because the pod, which is unbound, has another version than the
+    Binding; and the server has answered every post.
+    """
 
     outcome: BindOutcome
     message: str = ""
     pod: Raw | None = None
+    is_outdated: bool = False
 
 
 def pod_path(namespace: str, name: str) -> str | None:
@@ -272,7 +278,9 @@ class _Attempt:
             return self._ended("the pod was recreated with another UID", pod)
         if not bound_to:
             obstacle = _obstacle(metadata, request)
-            return BindResult(BindOutcome.REFUSED, obstacle, pod) if obstacle else None
+            is_outdated = obstacle == _CHANGED and not self.may_be_bound
+            result = BindResult(BindOutcome.REFUSED, obstacle, pod, is_outdated)
+            return result if obstacle else None
         if bound_to != self.binding["target"]["name"]:
             return BindResult(BindOutcome.REFUSED, f"the pod is bound to node {bound_to}", pod)
         annotations = metadata.get("annotations") or {}
@@ -300,7 +308,7 @@ def _obstacle(pod: Raw, request: Raw) -> str:
     if pod.get("deletionTimestamp"):
         return "the pod is being deleted"
     if request.get("resourceVersion", pod["resourceVersion"]) != pod["resourceVersion"]:
-        return "the pod has changed since it was read"
+        return _CHANGED
     return ""
 
 

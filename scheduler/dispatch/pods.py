@@ -123,6 +123,8 @@ class Run:
             which is later where another batch is in front.
         end_ms: predicted end.
         ended: it has ended or failed, or its pod was removed.
+        pod_idle_ms: end of the run before it on the pod, or of the pod's start.
+        is_first: no run has begun on the pod before it.
     """
 
     __slots__ = (
@@ -131,9 +133,11 @@ class Run:
         "end_ms",
         "ended",
         "execute_ms",
+        "is_first",
         "jobs",
         "latency_ms",
         "pod",
+        "pod_idle_ms",
         "profiled_ms",
         "rows",
         "stage",
@@ -165,6 +169,8 @@ class Run:
         self.execute_ms = execute_ms
         self.end_ms = execute_ms + latency_ms
         self.ended = False
+        self.pod_idle_ms = pod.idle_since_ms
+        self.is_first = not pod.served
 
     def count_waits(self) -> None:
         """Add the waits of its jobs, for the start of the pod and in the queue, to their phases."""

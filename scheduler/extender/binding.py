@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import structlog
 
-from scheduler.cluster.binding import Binding, BindOutcome
+from scheduler.cluster.binding import Binding, BindOutcome, BindResult
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink
@@ -140,6 +140,33 @@ class Binder:
                 state.metrics.binds.labels("repeated").inc()
                 return
             pod = await self._pending_pod(args, deadline_s)
+        except RefusedError:
+            state.metrics.binds.labels("refused").inc()
+            raise
+        changed = await self._bind_version(pod, args, deadline_s, may_have_changed=True)
+        if changed is not None:
+            # kube-scheduler writes status.nominatedNodeName just before it binds a pod that waits
+            # for others, for volumes or for claims, and the cache may not have it yet.
+            await self._bind_version(changed, args, deadline_s, may_have_changed=False)
+
+    async def _bind_version(
+        self,
+        pod: PendingPod,
+        args: ExtenderBindingArgs,
+        deadline_s: float,
+        *,
+        may_have_changed: bool,
+    ) -> PendingPod | None:
+        """Reserve a share for the pod in this version, and write its Binding.
+
+        Return the pod in another version if it is unbound in that one, the server has answered, and
+        the caller ``may_have_changed``; nothing is reserved then.
+
+        Raises:
+            RefusedError: the pod is not bound to the node.
+        """
+        state = self._state
+        try:
             if pod.problem:
                 raise RefusedError(pod.problem)  # noqa: TRY301
             # kube-scheduler has given up by then, so no Binding may follow.
@@ -162,9 +189,18 @@ class Binder:
         binding = Binding(
             args.PodNamespace, args.PodName, args.PodUID, args.Node, annotations, version
         )
-        is_ours = await self._write(binding, assumed, period, deadline_s)
+        if assumed is not None:
+            self._unanswered[binding.uid] = assumed
+        result = await self._link.bind(binding, timeout_s=deadline_s - state.monotonic())
+        if may_have_changed and result.is_outdated and result.pod is not None:
+            self._unanswered.pop(binding.uid, None)
+            if assumed is not None:
+                state.ledger.withdraw(assumed)
+            return describe(result.pod)
+        is_ours = self._settle(binding, assumed, period, result)
         if is_ours and pod.function_pod is not None and grant is not None:
             self._report(pod.function_pod, grant)
+        return None
 
     def _remaining_s(self, deadline_s: float) -> float:
         """Time left for a bind call, s.
@@ -227,6 +263,7 @@ class Binder:
     def _reserve(self, pod: PendingPod, args: ExtenderBindingArgs) -> tuple[Reservation, Grant]:
         """Choose the configuration and the GPU on this node, and reserve them."""
         state = self._state
+        self._scheduler.promises.bind(args.PodUID, args.Node)
         decision = self._scheduler.schedule(pod, [args.Node])
         if refusal := decision.refusals.get(args.Node):
             raise RefusedError(f"node {args.Node}: {refusal.reason}")
@@ -253,14 +290,14 @@ class Binder:
             raise RefusedError(str(error)) from None
         return reservation, grant
 
-    async def _write(
+    def _settle(
         self,
         binding: Binding,
         assumed: Reservation | None,
         period: int | None,
-        deadline_s: float,
+        result: BindResult,
     ) -> bool:
-        """Write the Binding; release the reservation when the Binding certainly did not arrive.
+        """Account for a Binding; release the share when the Binding certainly did not arrive.
 
         Return whether the grant on the pod is this one; False: an earlier Binding's to the node, or
         that of a process that has become the owner since ``period``.
@@ -269,9 +306,6 @@ class Binder:
             RefusedError: the pod is not bound to the node.
         """
         state = self._state
-        if assumed is not None:
-            self._unanswered[binding.uid] = assumed
-        result = await self._link.bind(binding, timeout_s=deadline_s - state.monotonic())
         outcome = result.outcome
         if outcome is BindOutcome.BOUND and result.pod and period != self._ownership.period:
             outcome = BindOutcome.ALREADY_BOUND  # the grant may be another owner's, and equal
@@ -290,7 +324,7 @@ class Binder:
         raise RefusedError(result.message)
 
     def _report(self, pod: FunctionPod, grant: Grant) -> None:
-        if not pod.is_holder:
+        if not pod.states_share:
             self._state.metrics.batch_granted(pod, grant.batch)
         if not grant.plan["feasible"]:
             self._link.record_event(

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from scheduler.ledger.ledger import Ledger
+from scheduler.model.plan import Configuration
+from scheduler.model.pod import FunctionPod
 from scheduler.placement.fleet import Fleet
-from scheduler.planning.pods import PendingPod
+from scheduler.planning.pods import PendingPod, cpu_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,12 @@ class Nomination:
     cpu_milli: int
     is_daemon: bool = False
     victims: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, pod: FunctionPod, node: str, gpu_uuid: str, granted: Configuration) -> "Nomination":
+        """Build the share that a pod takes with a configuration."""
+        cpu_milli = cpu_request(pod).with_configuration(granted.cpu)
+        return cls(node, gpu_uuid, granted.gpu_percent, granted.memory_mib, cpu_milli)
 
 
 class Nominations:

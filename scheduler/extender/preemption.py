@@ -21,7 +21,7 @@ from scheduler.model.names import POOL_HOLDER, POOL_MEMBER
 from scheduler.model.node import Gpu
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.model.pod import FunctionPod
-from scheduler.planning.pods import cpu_request, describe
+from scheduler.planning.pods import describe
 from scheduler.planning.state import State
 from scheduler.server.errors import RefusedError
 
@@ -120,7 +120,8 @@ class Preemptor:
             for index, (node, proposed) in enumerate(victims.items())
         ]
         # Another pod waits for its victims, too: what they free is its share.
-        with self._scheduler.nominations.reserved(self._state.ledger.fleet, pod):
+        promised = self._scheduler.promises.against(pod.uid)
+        with self._scheduler.nominations.reserved(self._state.ledger.fleet, pod, promised):
             choices = self._repeated(pod.uid, pod.function_pod, calls) or {
                 call.node: choice
                 for call in calls
@@ -174,7 +175,7 @@ class Preemptor:
         granted = capacity.first_fit(demands) if gpu.healthy else None
         if granted is None:
             return None
-        nomination = _nomination(pod, earlier.node, earlier.gpu_uuid, granted)
+        nomination = Nomination.of(pod, earlier.node, earlier.gpu_uuid, granted)
         if min(self._spare(pod, nomination, remaining)) < 0:
             return None
         return self._choice(pod, nomination, remaining, [], unknown)
@@ -213,7 +214,7 @@ class Preemptor:
             extra, capacity = _fewest(capacity, demands, self._by_importance(lower, proposed))
             granted = capacity.first_fit(demands)
             if granted is not None:
-                nomination = _nomination(pod, node, gpu.uuid, granted)
+                nomination = Nomination.of(pod, node, gpu.uuid, granted)
                 choices.append(self._choice(pod, nomination, proposed, extra, unknown))
         return min(choices, key=lambda choice: choice.loss, default=None)
 
@@ -313,16 +314,6 @@ class Preemptor:
             int(arrays.gpu_free_memory_mib[gpu_row]),
             int(arrays.gpu_free_clients[gpu_row]),
         )
-
-
-def _nomination(pod: FunctionPod, node: str, gpu_uuid: str, granted: Configuration) -> Nomination:
-    return Nomination(
-        node,
-        gpu_uuid,
-        granted.gpu_percent,
-        granted.memory_mib,
-        cpu_request(pod).with_configuration(granted.cpu),
-    )
 
 
 def _rank(victims: Collection[Reservation]) -> tuple[int, int]:

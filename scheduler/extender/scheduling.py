@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from scheduler.extender.nominations import Nomination, Nominations
+from scheduler.extender.promises import Promises, gang_of
 from scheduler.model.message_text import listed
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod
@@ -44,25 +45,80 @@ class Decision:
 
 
 class Scheduler:
-    """Schedules pods by the current state; it changes nothing.
+    """Schedules pods by the current state; it changes nothing but promises to gangs.
 
     Attributes:
         planner: planner of pods over the same state.
         nominations: nodes and victims that preemption has chosen for pending pods.
+        promises: shares that filter gave to members of gangs.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.planner = PodPlanner(state)
         self.nominations = Nominations(state.pods.pending, state.ledger)
+        self.promises = Promises(state)
 
-    def schedule(self, pod: PendingPod, nodes: list[str]) -> Decision:
+    def filter(self, pod: PendingPod, nodes: list[str]) -> Decision:
+        """Schedule the pod as `schedule`, and promise its share if it is a member of a gang.
+
+        Raises:
+            RefusedError: as `schedule`; or only promises to another gang are in the way. An error
+                makes kube-scheduler retry by itself, which no event would when promises end.
+        """
+        self.promises.begin(pod)
+        try:
+            decision = self.schedule(pod, nodes)
+            self._require_no_promise(pod, nodes, decision)
+        except RefusedError:
+            self.promises.end(pod.uid)
+            raise
+        return self.promise(pod, decision)
+
+    def promise(self, pod: PendingPod, decision: Decision) -> Decision:
+        """Promise a member of a gang its share on the best node, and pass this node alone.
+
+        kube-scheduler would choose among several nodes without telling which.
+        """
+        placement, function_pod = decision.placement, pod.function_pod
+        if not decision.passing or placement is None or function_pod is None:
+            return decision
+        if gang_of(pod) is None or placement.best is None or placement.candidate is None:
+            return decision
+        node = placement.fleet.nodes[placement.node_rows[placement.best]]
+        gpu = placement.fleet.gpus[placement.gpu_rows[placement.best]]
+        assert node is not None  # noqa: S101 - the pod fits there
+        assert gpu is not None  # noqa: S101 - and on that GPU
+        configuration = placement.candidate.configuration
+        self.promises.add(pod, Nomination.of(function_pod, node.name, gpu.uuid, configuration))
+        return replace(decision, passing=[node.name])
+
+    def _require_no_promise(self, pod: PendingPod, nodes: list[str], decision: Decision) -> None:
+        if decision.passing or not self.promises.against(pod.uid, is_own=False):
+            return
+        if (pod.raw.get("status") or {}).get("nominatedNodeName"):
+            return  # an error would remove the nomination
+        if self.schedule(pod, nodes, ignore_other_gangs=True).passing:
+            reason = next(iter(decision.refusals.values())).reason
+            raise RefusedError(
+                f"GPU shares are promised to pods of a pod group that is placed now; retrying: "
+                f"{reason}"
+            )
+
+    def schedule(
+        self, pod: PendingPod, nodes: list[str], *, ignore_other_gangs: bool = False
+    ) -> Decision:
         """Plan the pod and try the candidates on these nodes.
 
         A pod of another owner is feasible everywhere. One that is too large for all nodes of the
         cluster is refused on each with one reason, so that it waits for a larger node. A pod whose
         Binding is in progress is feasible on that node alone: it must not go elsewhere until the
         outcome is known.
+
+        Args:
+            pod: pod to schedule.
+            nodes: nodes of the call.
+            ignore_other_gangs: place it on shares that are promised to other gangs, too.
 
         Raises:
             RefusedError: the pod is malformed, or refers to an unknown document; or it requests a
@@ -75,7 +131,7 @@ class Scheduler:
         reservation = self._state.ledger.reservation(pod.uid)
         if reservation is not None:
             return _binding_in_progress(reservation.node, nodes)
-        with self._reserved_for_others(pod):
+        with self._reserved_for_others(pod, ignore_other_gangs=ignore_other_gangs):
             try:
                 plan, placement = self._place(pod.function_pod, nodes)
             except TooLargeError as error:
@@ -141,10 +197,12 @@ class Scheduler:
         )
 
     @contextmanager
-    def _reserved_for_others(self, pod: PendingPod) -> Iterator[None]:
+    def _reserved_for_others(
+        self, pod: PendingPod, *, ignore_other_gangs: bool = False
+    ) -> Iterator[None]:
         """Reserve what the pod must not take; the block must not await.
 
-        Nominated shares, and for a holder the GPUs of which its pool has a slice already.
+        Nominated and promised shares, and for a holder the GPUs of which its pool has a slice.
         """
         fleet = self._state.ledger.fleet
         percent = fleet.limits.percent_max
@@ -152,7 +210,8 @@ class Scheduler:
             Nomination(slice_.node, slice_.gpu_uuid, percent, 0, 0)
             for slice_ in self._slices_of_holder(pod)
         ]
-        with self.nominations.reserved(fleet, pod, of_pool):
+        promised = self.promises.against(pod.uid, is_own=True if ignore_other_gangs else None)
+        with self.nominations.reserved(fleet, pod, [*of_pool, *promised]):
             yield
 
     def _slices_of_holder(self, pod: PendingPod) -> list[GpuSlice]:

@@ -53,11 +53,11 @@ class Service:
         self.capacity_report = CapacityReport(self.state)
         self.document_conditions = DocumentConditions(planning)
         self._preemptor = Preemptor(self.state, self.scheduler, self.disruption_budgets)
-        voider = BindingVoider(self.state, self.link)
+        self._voider = BindingVoider(self.state, self.link)
         self.ownership = BindOwnership(
-            self.link.owner_lease, voider.take_over, monotonic=self.state.monotonic
+            self.link.owner_lease, self._take_over, monotonic=self.state.monotonic
         )
-        self.binder = Binder(self.state, self.scheduler, self.link, self.ownership, voider)
+        self.binder = Binder(self.state, self.scheduler, self.link, self.ownership, self._voider)
         self._reported_overcommits: set[tuple[str, str]] = set()  # nodes and UUIDs
         self._reported_names: set[NameConflict] = set()
 
@@ -66,14 +66,15 @@ class Service:
 
         Raises:
             RefusedError: the service is not ready, another process binds pods, the pod cannot be
-                planned, or the cache is stale.
+                planned, the cache is stale, or promises to another gang are in the way.
         """
         self.require_ready()
         await self.ownership.ensure(_OWNERSHIP_WAIT_S)
         pod = await self.prepared_pod(raw)
-        decision = self.scheduler.schedule(pod, nodes)
+        decision = self.scheduler.filter(pod, nodes)
         if decision.refusals and not decision.passing:
             decision = await self._refusal_guard.check(pod, nodes, decision)
+            decision = self.scheduler.promise(pod, decision)
         return decision
 
     async def prioritize(self, raw: Mapping[str, Any], nodes: list[str]) -> Mapping[str, int]:
@@ -110,6 +111,11 @@ class Service:
         except RefusedError as error:
             log.warning("request refused", verb="preempt", error=str(error))
             return {}
+
+    async def _take_over(self) -> float:
+        # Another kube-scheduler may have placed the gangs meanwhile.
+        self.scheduler.promises.clear()
+        return await self._voider.take_over()
 
     def require_ready(self) -> None:
         """Raise a RefusedError with the reason while the service is not ready."""

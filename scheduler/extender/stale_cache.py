@@ -17,6 +17,9 @@ on all nodes only from a cache that is at least as new as the request:
   event that the extender has not received yet triggered the retry. If it does not arrive soon, the
   answer is an error instead of a refusal: after an error kube-scheduler retries by itself, after
   its back-off of a second or more.
+
+A member of a gang never gets such an error: it would end the attempt for all members, although
+those that fit may suffice. kube-scheduler tries the gang again when any pod changes.
 """
 
 import asyncio
@@ -24,6 +27,7 @@ from collections.abc import Awaitable, Callable
 
 from scheduler.cluster.api import Raw
 from scheduler.cluster.errors import ClusterError
+from scheduler.extender.promises import gang_of
 from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.pod import has_ended
@@ -67,6 +71,14 @@ class RefusalGuard:
         Raises:
             RefusedError: the cache is stale; kube-scheduler retries after its back-off.
         """
+        try:
+            return await self._check(pod, nodes, decision)
+        except RefusedError:
+            if gang_of(pod) is None:
+                raise
+            return decision
+
+    async def _check(self, pod: PendingPod, nodes: list[str], decision: Decision) -> Decision:
         state = self._state
         version = version_of(pod.raw)
         if version == 0:  # not from an API server

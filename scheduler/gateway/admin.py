@@ -1,18 +1,48 @@
-"""Administration of the gateway, on the health port: probes, metrics, queues and pods."""
+"""Administration of the gateway, on the health port: probes, metrics, queues, pods, late calls."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
 
 from prometheus_client import generate_latest
 
+from scheduler.gateway import call_report
+from scheduler.gateway.page_history import PERIOD_S
+from scheduler.gateway.page_report import PageReport
 from scheduler.gateway.service import GatewayService
+from scheduler.gateway.serving.runtime import Runtime
+from scheduler.server.background import repeat
 from scheduler.server.health_server import HealthServer, HealthSource
+
+_LATE_MAX = 100  # late requests of one answer
+
+
+def late_requests(runtime: Runtime) -> list[dict[str, Any]]:
+    """Describe the last late requests in one line each, the newest first."""
+    offset_s = _unix_offset_s(runtime)
+    return call_report.newest(runtime.traces.newest_first(), _LATE_MAX, unix_offset_s=offset_s)
+
+
+def request_report(runtime: Runtime, identifier: str) -> dict[str, Any] | None:
+    """Describe the stages of a request; None: it is not known, or not any more."""
+    trace = runtime.traces.find(identifier)
+    if trace is None:
+        return None
+    return call_report.report(trace, unix_offset_s=_unix_offset_s(runtime))
+
+
+def _unix_offset_s(runtime: Runtime) -> float:
+    return time.time() - runtime.now_ms() / 1000
 
 
 def admin_server(service: GatewayService) -> HealthServer:
     """Open the port of ``ESG_HEALTH_PORT`` over a service.
 
     ``/v1/queues`` has rows that wait, pods of each function, and what is not used and why.
+    With ``ESG_PAGE`` it has the live page, whose figures are those of ``/v1/overview``.
+    ``/v1/requests`` has the last late requests, and ``/v1/requests/ID`` the stages of one.
 
     Raises:
         ListenError: the address is in use, or does not belong to this machine.
@@ -23,13 +53,24 @@ def admin_server(service: GatewayService) -> HealthServer:
         # A hundred workflows are some ten thousand series, and requests go on meanwhile.
         yield await asyncio.to_thread(generate_latest, service.metrics.registry)
 
+    documents: dict[str, Callable[[], Any]] = {
+        "/v1/queues": service.queues,
+        "/v1/requests": partial(late_requests, service.runtime),
+    }
+    settings = service.settings
+    if settings.page:
+        page = PageReport(service)
+        documents["/v1/overview"] = page.overview
+        service.works.append(lambda: repeat(page.sample, PERIOD_S))
     source = HealthSource(
         fatal_error=lambda: service.fatal_error,
         not_ready_reason=service.not_ready_reason,
         exposition=exposition,
-        documents={"/v1/queues": service.queues},
+        documents=documents,
+        lookups={"/v1/requests/": partial(request_report, service.runtime)},
+        has_page=settings.page,
+        upstream=service.gateway.extender_url,
     )
-    settings = service.settings
     return HealthServer(
         source, (settings.health_host, settings.health_port or 0), service.note_exit
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -37,6 +38,7 @@ from scheduler.gateway.replicas.replicas import LEASE_LABELS, ReplicaLeases, Rep
 from scheduler.gateway.scaling.pod_writes import PodClient
 from scheduler.gateway.scaling.slice_fence import SliceFence
 from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
+from scheduler.gateway.serving.call_trace import TraceRing
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.serving_conditions import PERIOD_S, ServingConditions
@@ -97,6 +99,7 @@ class GatewayService:
         metrics: metrics of the gateway.
         memory: bound on the bodies that all fronts hold.
         runtime: runtime that answers the calls.
+        works: background tasks to run meanwhile; further ones are added before `running`.
 
     Args:
         settings: settings of planning, logs and the health server.
@@ -141,8 +144,9 @@ class GatewayService:
             rows_max=gateway.rows_max,
             on_late=settings.on_lost_slo,
         )
+        self.runtime.traces = TraceRing(gateway.trace_max_mib * MIB, gateway.trace_every)
         self.access: TokenAccess | None = None
-        self._works: list[Callable[[], Coroutine[None, None, None]]] = []
+        self.works: list[Callable[[], Coroutine[None, None, None]]] = []
         if gateway.access:
             self.access = self._token_access(gateway)
         self.template_pods: TemplatePods | None = None
@@ -199,7 +203,7 @@ class GatewayService:
         from scheduler.gateway.token_filter import TokenFilter  # noqa: PLC0415
 
         token_filter = TokenFilter(self.link.reviews, gateway.further_issuers)
-        self._works.append(token_filter.follow)
+        self.works.append(token_filter.follow)
         return TokenAccess(
             self.link.reviews,
             prefilter=token_filter.check,
@@ -211,17 +215,27 @@ class GatewayService:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside; at the end, close all connections to pods."""
-        works = [self._prepare(), self.link.run(), *(work() for work in self._works)]
+        works = [self._prepare(), self.link.run(), *(work() for work in self.works)]
         works.append(repeat(self._write_statuses, PERIOD_S))
         if self.template_pods is not None:
             works.append(self.template_pods.run())
         if self.replicas is not None:
             works.append(self._replicate(self.replicas))
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            if self.gateway.otlp_url:
+                self._send_spans(self.gateway.otlp_url, stack)
+            stack.push_async_callback(self.runtime.close)
             async with background_tasks(works, self.note_exit):
                 yield
-        finally:
-            await self.runtime.close()
+
+    def _send_spans(self, url: str, stack: contextlib.AsyncExitStack) -> None:
+        # It takes time and memory that a gateway without spans does not need.
+        from scheduler.gateway.call_spans import otlp_spans  # noqa: PLC0415
+
+        unix_offset_ms = 1000 * time.time() - self.runtime.now_ms()
+        spans = otlp_spans(url, unix_offset_ms=unix_offset_ms)
+        self.runtime.traces.on_added = spans.add
+        stack.push_async_callback(asyncio.to_thread, spans.close)
 
     @property
     def backend(self) -> Backend:

@@ -95,6 +95,12 @@ class GatewaySettings(BaseSettings):
         "a GPU only while a batch runs, in slices that the gateway's holders hold for the "
         "namespace; reserved: each holds its own all the time",
     )
+    pool_gpus: int = Field(
+        0,
+        ge=0,
+        description="whole GPUs of each model that the pool of each namespace holds at any load, as "
+        "long as one of its functions has a pod, so that a burst finds warm processes on them",
+    )
     holder_image: str = Field(
         "",
         description="image of holders, with a shell and `sleep`; empty: the gateway creates no "
@@ -132,6 +138,27 @@ class GatewaySettings(BaseSettings):
     pod_name: str = Field("", description="name of this pod; needed with peers")
     pod_namespace: str = Field(
         "", max_length=63, description="namespace of this pod and of the Leases; needed with peers"
+    )
+    trace_max_mib: int = Field(
+        4,
+        ge=1,
+        le=1024,
+        description="stages of late requests, and of a sample of the others, that "
+        "`/v1/requests/ID` shows, MiB; the oldest ones leave",
+    )
+    trace_every: int = Field(
+        100, ge=0, description="number of requests in time of which one is kept there; 0: none"
+    )
+    otlp_url: str = Field(
+        "",
+        description="receiver of OpenTelemetry spans of these requests, and of all that a client "
+        "traces, over HTTP, as `http://collector:4318/v1/traces`; empty: none. "
+        "`OTEL_EXPORTER_OTLP_…` variables set headers, timeouts and certificates",
+    )
+    extender_url: str = Field(
+        "",
+        description="health port of the extender, whose GPUs and pending pods the live page shows, "
+        "as `http://esg-scheduler:8890`; empty: the page shows none",
     )
     drain_s: float = Field(
         30.0,

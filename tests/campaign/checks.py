@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.campaign.audit import PERCENT_MAX
+from tests.campaign.audit import PERCENT_MAX, share_of
+from tests.campaign.gangs import domains_of, gang_of, members_that_fit, minimum_of
 from tests.campaign.gateway_checks import gateway_problems
 from tests.campaign.node_sums import NodeSums, demand_of
 from tests.campaign.replica import Life
 from tests.campaign.world import World
 from workbench.cluster.api_requests import PODS
+from workbench.cluster.object_store import Raw
 
 
 def is_settled(world: World) -> bool:
@@ -51,6 +53,9 @@ def _waiting_pods(world: World) -> Iterator[str]:
     for pod in world.server.store.list(PODS):
         if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
             continue
+        if gang_of(pod):
+            yield from _waiting_gang(world, pod, names)
+            continue
         percent, memory_mib = demand_of(pod)
         sums = NodeSums(world.server.store, pod, {})
         for node, gpus in world.gpus.items():
@@ -64,6 +69,27 @@ def _waiting_pods(world: World) -> Iterator[str]:
                     name = pod["metadata"]["name"]
                     yield f"pod {name} waits, although it fits on {gpu['uuid']} of {node}"
                     return
+
+
+def _waiting_gang(world: World, pod: Raw, names: Counter[str]) -> Iterator[str]:
+    """A gang that waits although enough of its members have room in one set of its nodes."""
+    members = [p for p in world.server.store.list(PODS) if gang_of(p) == gang_of(pod)]
+    bound = sum(share_of(p) is not None for p in members)
+    waiting = sum(
+        not p["spec"].get("nodeName") and not p["metadata"].get("deletionTimestamp")
+        for p in members
+    )
+    needed = max(1, minimum_of(pod) - bound)
+    for domain in domains_of(pod, list(world.gpus)):
+        gpus = [
+            (node, gpu["uuid"])
+            for node in domain
+            for gpu in world.gpus[node]
+            if gpu["healthy"] and names[gpu["uuid"]] == 1
+        ]
+        if needed <= members_that_fit(demand_of(pod), world.audit, gpus, waiting):
+            yield f"gang {gang_of(pod)} waits, although {needed} members fit on {domain}"
+            return
 
 
 def _ledger(world: World, life: Life) -> Iterator[str]:

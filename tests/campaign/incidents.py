@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from tests.campaign import gateway_incidents
+from tests.campaign.gangs import draw_gangs, has_gangs
 
 FUNCTIONS = {  # percent of a GPU and MiB, by name
     "tenth": (10, 4_000),
@@ -27,6 +28,9 @@ _TEXTS = {
     "create": "pod {pod} is created: function {function}, priority {priority}, grace {grace_s} s",
     "hold": "holder {pod} is created: {percent} %, priority {priority}",
     "join": "member {pod} is created: function {function}, priority {priority}",
+    "gang": "gang {gang} is created: {size} pods of function {function}, {minimum} are needed, "
+    "on one node: {has_racks}",
+    "revert": "kube-scheduler gives up the next {times} attempts of gangs that succeed",
     "relabel": "a label of pod {pod} changes",
     "finish": "the containers of pod {pod} end",
     "delete": "pod {pod} is deleted",
@@ -92,6 +96,9 @@ def draw_incidents(seed: int) -> list[Incident]:
     ]
     if has_pools(seed):
         incidents += _pools(Random(f"pools {seed}"), duration_s)
+    if has_gangs(seed):
+        drawn_gangs = draw_gangs(Random(f"gangs {seed}"), list(FUNCTIONS), duration_s)
+        incidents += [Incident(*drawn) for drawn in drawn_gangs]
     incidents += _pauses(Random(f"pauses {seed}"), incidents)
     if gateway_incidents.has_gateways(seed):
         incidents += [Incident(*drawn) for drawn in gateway_incidents.draw_gateway_incidents(seed)]

@@ -1,7 +1,7 @@
 """A simulated kube-scheduler beside a replica: its queue, its time-outs and its preemption."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from scheduler.cluster.errors import ClusterError
@@ -13,6 +13,7 @@ from scheduler.extender.wire import (
 )
 from scheduler.server.errors import RefusedError
 from tests.campaign.audit import share_of
+from tests.campaign.gangs import domains_of, gang_of, minimum_of
 from tests.campaign.node_sums import NodeSums, is_waiting_for_victims
 from tests.campaign.replica import Replica
 from tests.campaign.simulated_server import SimulatedServer
@@ -32,7 +33,8 @@ class SimulatedKubeScheduler:
     As in kube-scheduler, one pod at a time is filtered and binds run beside it; a pod without a
     node waits for an event that may help it, at most `FLUSH_S`. Such events are those of releases
     before 1.32: later ones also try a pod that the extender has refused when any pod changes, which
-    would hide a refusal that should not have been.
+    would hide a refusal that should not have been. All members of a gang are filtered before one is
+    bound, in a pass for each set of nodes where they may be.
     """
 
     def __init__(self, server: SimulatedServer, replica: Replica) -> None:
@@ -44,6 +46,7 @@ class SimulatedKubeScheduler:
         self._failures: dict[str, int] = {}  # by UID
         self._binding: dict[str, str] = {}  # nodes by UID
         self._notes_lost_until_s = 0.0
+        self._reverts = 0  # successful attempts of gangs to give up
         self._moves = 0  # number of events that may have helped parked pods
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -78,6 +81,10 @@ class SimulatedKubeScheduler:
     def lose_notes(self, seconds: float) -> None:
         """Let the writes of reasons into the status of pods fail for a time."""
         self._notes_lost_until_s = self._loop.time() + seconds
+
+    def revert(self, times: int) -> None:
+        """Give up the next attempts of gangs that succeed, as if a plugin refused them."""
+        self._reverts += times
 
     def observe(self, path: str, change: ObjectChange) -> None:
         """Take in a change of the server."""
@@ -137,7 +144,7 @@ class SimulatedKubeScheduler:
             pod = self._pending(key)
             if pod is not None and pod["metadata"]["uid"] not in self._binding:
                 await asyncio.sleep(self._server.latency_s(f"{self._replica.name} {key[1]}"))
-                await self._schedule(key, pod)
+                await (self._schedule_gang(pod) if gang_of(pod) else self._schedule(key, pod))
 
     def _pending(self, key: Key) -> Raw | None:
         pod = self._server.store.collection(PODS).objects.get(key)
@@ -179,6 +186,67 @@ class SimulatedKubeScheduler:
             self._parked[key] = self._loop.time()
         else:  # an event during the attempt counts, too
             self._start(self._retry(key, uid))
+
+    async def _schedule_gang(self, first: Raw) -> None:
+        """Filter all members before one is bound; bind them if enough of them fit."""
+        moves = self._moves
+        pods = [p for p in self._server.store.list(PODS) if gang_of(p) == gang_of(first)]
+        members = self._take_pending(pods)
+        bound = sum(share_of(p) is not None or p["metadata"]["uid"] in self._binding for p in pods)
+        needed = max(1, minimum_of(first) - bound)
+        placed: dict[Key, str] = {}
+        message, has_failed = f"fewer than {needed} pods of the gang have a node", False
+        try:
+            for domain in domains_of(first, NodeSums(self._server.store, first, {}).names):
+                placed = await self._pass(members, domain)
+                if len(placed) >= needed:
+                    break
+        except _FAILURES as error:
+            message, has_failed = str(error), True
+        is_placed = len(placed) >= needed and not has_failed
+        if is_placed and self._reverts:
+            self._reverts -= 1
+            is_placed, has_failed = False, True
+        for key, pod in members.items():
+            uid = pod["metadata"]["uid"]
+            if is_placed and key in placed:
+                self._binding[uid] = placed[key]
+                self._start(self._bind(key, pod, placed[key]))
+                continue
+            self._note_failure(pod, message)
+            if has_failed or self._moves != moves:
+                self._start(self._retry(key, uid))
+            else:
+                self._parked[key] = self._loop.time()
+
+    def _take_pending(self, pods: Sequence[Raw]) -> dict[Key, Raw]:
+        """Take those of the pods out of the queue that wait, by key."""
+        members = {}
+        for stored in pods:
+            key = stored["metadata"]["namespace"], stored["metadata"]["name"]
+            pod = self._pending(key)
+            if pod is not None and pod["metadata"]["uid"] not in self._binding:
+                members[key] = pod
+                self._queue.pop(key, None)
+                self._parked.pop(key, None)
+        return members
+
+    async def _pass(self, members: Mapping[Key, Raw], domain: list[str]) -> dict[Key, str]:
+        """Filter the members one after another; return their nodes, which are not theirs yet."""
+        placed: dict[Key, str] = {}
+        try:
+            for key, pod in members.items():
+                sums = NodeSums(self._server.store, pod, self._binding)
+                fitting = [node for node in domain if node in sums.names and sums.fits(node)]
+                if not fitting:
+                    continue
+                decision = await self._call(lambda service, p=pod, n=fitting: service.filter(p, n))
+                if decision.passing:
+                    placed[key] = self._binding[pod["metadata"]["uid"]] = decision.passing[0]
+        finally:
+            for key in placed:
+                self._binding.pop(members[key]["metadata"]["uid"], None)
+        return placed
 
     async def _bind(self, key: Key, pod: Raw, node: str) -> None:
         metadata = pod["metadata"]

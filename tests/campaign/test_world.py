@@ -9,7 +9,9 @@ import pytest
 from scheduler.cluster.errors import ApiTimeoutError
 from tests.campaign.audit import GpuShares, Share
 from tests.campaign.watch_feed import BOOKMARK_S, WatchFeed
+from tests.campaign.world import World
 from tests.virtual_loop import run_virtually
+from workbench.cluster.api_requests import NODES, PODS
 
 
 class Events:
@@ -78,3 +80,27 @@ def test_no_bookmark_is_ahead_of_events_that_are_still_to_come():
         return versions
 
     assert "2" not in run_virtually(passed_on())
+
+
+def test_the_capacity_of_a_node_covers_pods_of_gpus_that_are_gone():
+    """Else an eviction for a pod of the new GPUs would not suffice by kube-scheduler's sums."""
+
+    async def percent_of_node():
+        world = World({"n1": 1}, active=1)
+        share = {"gpu": "GPU-gone", "gpu-percent": "20", "gpu-memory": "0=4000M"}
+        annotations = {f"esg-scheduler.io/{key}": value for key, value in share.items()}
+        labels = {"esg-scheduler.io/function": "wide"}
+        metadata = {"name": "p1", "namespace": "default", "uid": "u1", "labels": labels}
+        world.server.store.create(
+            PODS,
+            {
+                "metadata": metadata | {"annotations": annotations},
+                "spec": {"nodeName": "n1", "containers": [{"name": "function", "resources": {}}]},
+                "status": {"phase": "Running"},
+            },
+        )
+        await asyncio.sleep(0)
+        [node] = world.server.store.list(NODES)
+        return node["status"]["allocatable"]["esg-scheduler.io/gpu-percent"]
+
+    assert run_virtually(percent_of_node()) == "120"

@@ -7,13 +7,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from scheduler.agent.node_publisher import capacity
+from scheduler.agent.pods.node_pods import PodRequest
+from scheduler.model.node import Gpu
 from tests.campaign import slice_pods
-from tests.campaign.audit import GpuAudit
+from tests.campaign.audit import GpuAudit, share_of
+from tests.campaign.gangs import as_member
 from tests.campaign.gateway_incidents import TEXTS as GATEWAY_INCIDENTS
 from tests.campaign.gateways import Gateways
 from tests.campaign.incidents import FUNCTIONS, REPLICAS, Incident
 from tests.campaign.kube_scheduler import SimulatedKubeScheduler
 from tests.campaign.kubelet import SimulatedKubelet
+from tests.campaign.node_sums import percent_of
 from tests.campaign.replica import Life, Replica
 from tests.campaign.simulated_server import RequestFault, SimulatedServer
 from tests.campaign.slice_runs import SliceRuns
@@ -82,6 +87,10 @@ class World:
             scheduler.observe(path, change)
         if self.gateways is not None:
             self.gateways.observe(path, change)
+        if path == PODS:
+            for pod in (change.before, change.after):
+                if pod is not None and pod["spec"].get("nodeName"):
+                    self._loop.call_soon(self._write_capacity, pod["spec"]["nodeName"])
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -132,6 +141,15 @@ class World:
 
     def _create(self, pod: str, function: str, priority: int, grace_s: int = 30) -> None:
         self.creator.create(_pod(pod, function, priority, grace_s))
+
+    def _gang(self, gang: str, function: str, size: int, minimum: int, *, has_racks: bool) -> None:
+        for number in range(size):
+            pod = _pod(f"{gang}-{number}", function, 0, 30)
+            self.creator.create(as_member(pod, gang, minimum, has_racks=has_racks))
+
+    def _revert(self, times: int) -> None:
+        for scheduler in self.schedulers.values():
+            scheduler.revert(times)
 
     def _hold(self, pod: str, percent: int, priority: int) -> None:
         self.creator.create(slice_pods.holder(pod, percent, priority))
@@ -197,6 +215,26 @@ class World:
         text = json.dumps(self._gpus[name]) if inventory is None else inventory
         change = {"metadata": {"annotations": {f"{_GROUP}/gpus": text}}}
         with suppress(StatusError):
+            self.server.store.patch(api_requests.NODES, ("", name), change)
+        self._write_capacity(name)
+
+    def _write_capacity(self, name: str) -> None:
+        """Write the capacity of a node, as its agent does, if it has changed.
+
+        Pods whose GPU is unhealthy or gone add to it what they request.
+        """
+        node = self.server.store.collection(api_requests.NODES).objects.get(("", name))
+        if node is None:
+            return
+        requests = [
+            PodRequest(share.gpu, percent_of(pod))
+            for pod in self.server.store.list(PODS)
+            if (share := share_of(pod)) is not None and share.node == name
+        ]
+        percent = capacity(map(Gpu.model_validate, self._gpus[name]), requests)
+        amount = {f"{_GROUP}/gpu-percent": str(percent)}
+        if node["status"]["allocatable"] != node["status"]["allocatable"] | amount:
+            change = {"status": {"capacity": amount, "allocatable": amount}}
             self.server.store.patch(api_requests.NODES, ("", name), change)
 
     def _restore(self, name: str) -> None:

@@ -14,7 +14,9 @@ from helm.documents import (
     OF_THE_CHART_FOR_AGENTS,
     OF_THE_CHART_FOR_GATEWAYS,
     SCHEMA,
+    VALUES,
     documents,
+    value_comments,
 )
 from scheduler.agent.settings import AgentSettings
 from scheduler.gateway.settings import GatewaySettings
@@ -27,6 +29,7 @@ from tests.chart.rendering import (
     containers,
     environment,
     helm,
+    one,
     render,
 )
 
@@ -119,6 +122,27 @@ def test_schema_and_defaults_have_the_same_keys() -> None:
                 yield from differences(group, values[name], (*path, name))
 
     assert set(differences(SCHEMA_OF_VALUES, defaults, ())) == set()
+
+
+def test_every_value_has_a_comment() -> None:
+    """`helm show values` says above each value what it is: `# -- TEXT`, as helm-docs reads it."""
+
+    def leaves(values: Json, schema: Json, path: tuple[str, ...] = ()) -> Iterator[str]:
+        for name, value in values.items():
+            part = schema["properties"][name]
+            if "properties" in part and name not in {"settings", "issuerRef"}:
+                yield from leaves(value, part, (*path, name))
+            else:
+                yield ".".join((*path, name))
+
+    text = VALUES.read_text(encoding="utf-8")
+    assert value_comments(text).keys() == set(leaves(yaml.safe_load(text), SCHEMA_OF_VALUES))
+
+
+def test_the_comment_of_a_value_may_have_several_lines() -> None:
+    """A comment belongs to the key below it; other comments are no descriptions."""
+    text = "# heading\na:\n  # -- one\n  # two\n  b: 1\n  # not this\n  c: 2\n# -- three\nd: {}\n"
+    assert value_comments(text) == {"a.b": "one two", "d": "three"}
 
 
 def test_every_value_is_described() -> None:
@@ -237,11 +261,41 @@ def test_other_flags_of_kube_scheduler_are_allowed() -> None:
     assert command[-len(flags) :] == flags
 
 
+def notes(*values: str) -> str:
+    """Return what `helm install` prints after the objects."""
+    flags = [flag for value in values for flag in ("--set", value)]
+    command = ("install", "esg", str(CHART), "--dry-run=client", "--namespace", "serving", *flags)
+    return helm(*command).partition("NOTES:")[2]
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("tls_secret", "scheme", "curl"),
+    [("", "http", "curl http"), ("gateway-tls", "https", "curl --insecure https")],
+)
+def test_the_notes_show_how_to_call_the_gateway(tls_secret: str, scheme: str, curl: str) -> None:
+    """The address in the cluster, and a request through a forwarded port of its Service."""
+    text = notes(f"gateway.tlsSecretName={tls_secret}")
+    gateway = {"tlsSecretName": tls_secret} if tls_secret else {}
+    service = one(render(gateway=gateway), "Service", "-gateway")
+    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+    assert f"{scheme}://{name}.{namespace}/<namespace>/v2/models/<workflow>/infer" in text
+    assert f"port-forward service/{name} 8081:{service['spec']['ports'][0]['name']}\n" in text
+    assert f"{curl}://127.0.0.1:8081/<namespace>/v2/models/<workflow>/infer" in text
+
+
+@needs_helm
+def test_the_notes_name_the_grpc_address_where_there_is_one() -> None:
+    """Without the gateway there is no address at all."""
+    assert "-gateway.serving:8082 (gRPC" in notes("gateway.grpc=true")
+    assert "8082" not in notes()
+    assert "Open Inference Protocol" not in notes("gateway.enabled=false")
+
+
 @needs_helm
 def test_the_notes_name_pod_security_of_function_namespaces() -> None:
     """Function pods mount a folder of the host, which their namespace must allow."""
-    notes = helm("install", "esg", str(CHART), "--dry-run=client", "--namespace", "serving")
-    _, _, step = notes.partition("3. Create FunctionProfiles")
+    _, _, step = notes().partition("3. Create FunctionProfiles")
     assert (
         "kubectl label namespace <namespace> pod-security.kubernetes.io/enforce=privileged" in step
     )
@@ -257,8 +311,12 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "rows_max": 1_000_000,
         "connections_max": 100,
         "grpc_connections_max": 50,
+        "trace_max_mib": 16,
+        "trace_every": 1000,
+        "otlp_url": "http://collector:4318/v1/traces",
         "drain_s": 12.5,
         "cpus_per_gpu": 16.5,
+        "pool_gpus": 3,
         "access": True,
         "access_issuers": "https://login.example.com",
         "pod_room_s": 90.5,
@@ -267,6 +325,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
     },
     Settings: {
         "health_host": "127.0.0.1",
+        "page": True,
         "body_max_mib": 32,
         "log_level": "debug",
         "log_json": True,

@@ -136,6 +136,26 @@ def test_results_carry_the_scenario_that_gives_them_again(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
+def test_policies_of_a_comparison_are_judged_on_the_same_requests(tmp_path):
+    """MSER-5 finds another warm-up for each; the longest is left out for all, and stays given."""
+    options = ("--setting", "strict-light", "--requests", "3000", "--jobs", "1")
+    alone = [answer("--policy", policy, *options, quick=False) for policy in ("minimum", "infless")]
+    assert len({run["warmup_s"] for one in alone for run in one["runs"]}) == 2
+
+    both = ("--policy", "minimum,infless", *options, "--out", tmp_path)
+    runs = answer(*both, quick=False)["runs"]
+    assert {run["warmup_rule"] for run in runs} == {"MSER-5"}
+    [warmup_s] = {run["warmup_s"] for run in runs}
+    [requests] = {run["requests"] for run in runs}
+    assert warmup_s == max(run["warmup_s"] for one in alone for run in one["runs"])
+    set_apart = answer(*both[:-2], "--set", f"warmup_ms={1000 * warmup_s}", quick=False)["runs"]
+    assert requests == set_apart[0]["requests"]
+    for run, same in zip(runs, set_apart, strict=True):
+        assert run | {"warmup_rule": "given"} == same
+    written = json.loads((tmp_path / "results.json").read_text())["runs"]
+    assert [run["requests"] for run in written] == [requests] * 2
+
+
 def test_a_sweep_runs_all_combinations(tmp_path):
     """Each run is that of the scenario with these values set."""
     keys = "sweep={noise_ratio: [0, 0.2], rules.group_size: [1, 3]}"

@@ -119,17 +119,21 @@ def test_pods_hold_their_shares_where_memory_holds_no_more_of_them(memory_mib, i
 class PoolOwner:
     """Starts and stops what the scaler says at once, on GPUs that are all free."""
 
-    def __init__(self, *, memory_mib=80_000, gpus=20):
+    def __init__(self, *, memory_mib=80_000, gpus=20, cold_start_ms=0.0, slices_min=0):
+        self.cold_start_ms, self.room = cold_start_ms, 1_000
         documents = [profile("f0", ROWS, cold_start_ms=500.0), workflow([[]], slo_ms=400.0)]
         self.owner = Owner(documents)
         self.dispatcher = self.owner.dispatcher
         prices = PodPrices(Prices(), 16.0, {GPU: memory_mib})
-        self.scaler = Scaler(self.dispatcher, prices)
+        self.scaler = Scaler(self.dispatcher, prices, slices_min=slices_min)
         self.scaler.set_limits((SPACE, "f0"), PodLimits(pooled=True))
         self.free, self.now_ms, self.numbers = [f"g{i}" for i in range(gpus)], 0.0, count()
 
-    def step(self):
-        """Scale once, and let a second pass."""
+    def step(self, passes_ms=1_000.0):
+        """Scale once, and let a time pass."""
+        for pod in self.dispatcher.pods:
+            if pod.state is PodState.STARTING and pod.ready_ms <= self.now_ms:
+                self.dispatcher.pod_ready(pod, self.now_ms)
         changes = self.scaler.changes(self.now_ms)
         for pod in changes.stops:
             self.dispatcher.remove_pod(pod, self.now_ms)
@@ -147,16 +151,32 @@ class PoolOwner:
             self.dispatcher.set_slice(new, self.now_ms)
         for start in changes.starts:
             self.start(start)
-        self.now_ms += 1_000.0
+        self.now_ms += passes_ms
         return changes
 
     def start(self, start):
         pods = list(self.dispatcher.pods)
+        if len(pods) >= self.room:
+            self.scaler.start_failed(start, self.now_ms)
+            return
         on_gpu = {s.gpu: sum(p.gpu == s.gpu for p in pods) for s in self.dispatcher.slices}
         gpu = min(on_gpu, key=on_gpu.get) if start.pooled else ""
         name = f"p{next(self.numbers)}"
-        of = {"gpu": gpu, "pooled": start.pooled, "state": PodState.READY, "ready_ms": self.now_ms}
+        state = PodState.STARTING if self.cold_start_ms else PodState.READY
+        ready_ms = self.now_ms + self.cold_start_ms
+        of = {"gpu": gpu, "pooled": start.pooled, "state": state, "ready_ms": ready_ms}
         self.dispatcher.add_pod(Pod(name, start.function, start.share, **of), self.now_ms)
+
+    def add_ready(self, name, function, share, gpu):
+        """Add a pod to a slice that is ready at once."""
+        pod = Pod(name, function, share, gpu=gpu, pooled=True, ready_ms=0.0)
+        pod.state = PodState.READY
+        self.dispatcher.add_pod(pod, self.now_ms)
+
+    def end_runs(self):
+        """End all batches that run."""
+        for run in self.owner.open_runs:
+            self.dispatcher.run_ended(run, self.now_ms)
 
     def expect(self, rate_rps):
         self.scaler.expect((SPACE, "w"), rate_rps)
@@ -180,6 +200,18 @@ def test_slices_come_first_and_their_pods_are_evenly_spread():
     assert all(pod.pooled for pod in pool.dispatcher.pods)
 
 
+def test_a_pool_that_outgrows_its_slice_gets_one_larger_one_in_a_second():
+    """However often it is decided meanwhile, while more and more rows arrive."""
+    pool = PoolOwner()
+    pool.expect(1.0)
+    begun = pool.step().slice_starts
+    for _ in range(9):
+        for _ in range(20):
+            pool.owner.arrive(now_ms=pool.now_ms)
+        begun += pool.step(passes_ms=100.0).slice_starts
+    assert [start.percent for start in begun] == [20, 40]
+
+
 def test_slices_end_when_nothing_has_needed_them():
     """Half of them after `SURPLUS_MS`, the least used first, and their pods with them."""
     pool = PoolOwner()
@@ -194,6 +226,46 @@ def test_slices_end_when_nothing_has_needed_them():
         pool.step()
     assert len(pool.dispatcher.slices) <= before / 2
     assert {pod.gpu for pod in pool.dispatcher.pods} <= {s.gpu for s in pool.dispatcher.slices}
+
+
+def test_a_slice_ends_when_the_pods_of_its_successor_are_ready():
+    """A pool that grows from a part of a GPU to a whole one can serve at any time."""
+    pool = PoolOwner(cold_start_ms=3_000.0)
+    pool.expect(10.0)
+    while not any(pod.is_open for pod in pool.dispatcher.pods):
+        pool.step()
+    before = list(pool.dispatcher.slices)
+    for _ in range(200):
+        pool.owner.arrive(now_ms=pool.now_ms)
+    while any(known in before for known in pool.dispatcher.slices):
+        pool.step()
+        ready = [pod for pod in pool.dispatcher.pods if pod.state is PodState.READY]
+        assert any(pod.slice.is_open for pod in ready)
+        pool.end_runs()
+    assert pool.now_ms < MINUTE_MS
+
+
+def fall_below_a_gpu(pool):
+    """Serve a fraction of a load for which a whole GPU was expected, for three minutes."""
+    pool.expect(50.0)
+    pool.step()
+    assert [known.percent for known in pool.dispatcher.slices] == [100]
+    while pool.now_ms < 3 * MINUTE_MS:
+        pool.step()
+        pool.owner.arrive(now_ms=pool.now_ms)
+        pool.end_runs()
+    return [known.percent for known in pool.dispatcher.slices]
+
+
+def test_a_smaller_slice_takes_the_place_of_a_whole_gpu():
+    """When a part of one has been enough for `SURPLUS_MS`."""
+    (percent,) = fall_below_a_gpu(PoolOwner())
+    assert percent < 100
+
+
+def test_a_whole_gpu_stays_where_there_is_no_room_for_a_smaller_slice():
+    """And nothing smaller is started beside it."""
+    assert fall_below_a_gpu(PoolOwner(gpus=1)) == [100]
 
 
 def test_a_slice_without_room_pauses_and_comes_back_smaller():
@@ -227,6 +299,32 @@ def test_a_namespace_says_why_its_pods_hold_their_shares():
     assert PoolOwner().scaler.pool_notes(SPACE) == ""
 
 
+def test_gpus_that_are_held_at_any_load_have_pods_in_slices_whatever_the_memory():
+    """They are paid anyway, and pods that hold their shares would not hold the GPUs."""
+    pool = PoolOwner(memory_mib=600, slices_min=2)
+    pool.expect(50.0)
+    for _ in range(3):
+        pool.step()
+    assert [known.percent for known in pool.dispatcher.slices] == [100, 100]
+    assert {pod.pooled for pod in pool.dispatcher.pods} == {True}
+
+
+def test_pods_of_another_share_make_room_one_by_one():
+    """In slices they serve on while pods of the chosen share start, also in a burst."""
+    pool = PoolOwner()
+    pool.expect(200.0)
+    for _ in range(2):
+        pool.step()
+    pods = list(pool.dispatcher.pods)
+    for pod in pods:
+        pool.dispatcher.remove_pod(pod, pool.now_ms)
+        pool.add_ready(f"old-{pod.name}", pod.function, Share(GPU, 2, 40, 1_000), pod.gpu)
+    pool.room = len(pods)  # of memory
+    stops = [len(pool.step().stops) for _ in range(8)]
+    assert max(stops) == 1
+    assert sum(stops) >= 2
+
+
 def test_the_gpu_with_most_processes_loses_one_first():
     """So that the rest stays evenly spread."""
     pool = PoolOwner()
@@ -236,9 +334,7 @@ def test_the_gpu_with_most_processes_loses_one_first():
     crowded = pool.dispatcher.slices[0].gpu
     (pod, *_) = pool.dispatcher.pods
     for i in range(2):
-        extra = Pod(f"x{i}", pod.function, pod.share, gpu=crowded, pooled=True, ready_ms=0.0)
-        extra.state = PodState.READY
-        pool.dispatcher.add_pod(extra, 0.0)
+        pool.add_ready(f"x{i}", pod.function, pod.share, crowded)
     stopped = []
     while not stopped and pool.now_ms < 2 * MINUTE_MS:
         stopped = pool.step().stops
@@ -255,8 +351,7 @@ def test_what_waits_below_the_objective_enlarges_the_pool():
     for _ in range(28):  # no more than chance allows at 10 requests a second
         pool.owner.arrive(now_ms=pool.now_ms)
     pool.now_ms += 300.0
-    for run in pool.owner.open_runs:
-        pool.dispatcher.run_ended(run, pool.now_ms)
+    pool.end_runs()
     assert [start.percent for start in pool.step().slice_starts] == [100]
 
 
@@ -283,8 +378,7 @@ def test_the_first_row_has_a_slice_at_once_which_stays_for_the_keep_alive():
         pool.step()
     assert len(pool.dispatcher.slices) == 1
     assert pool.counts == [1]
-    for run in pool.owner.open_runs:
-        pool.dispatcher.run_ended(run, pool.now_ms)
+    pool.end_runs()
     while pool.now_ms < keep_alive_ms:
         assert len(pool.dispatcher.slices) == 1
         pool.step()

@@ -2,13 +2,17 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.require import needing
+
 REPOSITORY = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium")
 LOADED = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*(?:src|href)=["']?(?:https?:)?//""")
 
 
@@ -42,3 +46,21 @@ def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
     """No font, script, style or picture: the site works offline and reports no reader."""
     for page in site.glob("**/*.html"):
         assert LOADED.findall(page.read_text(encoding="utf-8")) == [], page.name
+
+
+@pytest.mark.slow
+@needing(CHROMIUM, "Chromium is not installed")
+def test_the_search_works_from_the_file_system(site: Path, tmp_path: Path) -> None:
+    """A page that is opened from disk finds a word of another page, without a web server."""
+    page = subprocess.run(
+        [
+            CHROMIUM or "",
+            *("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"),
+            # A page of the file system may read no other one; virtual time ends when nothing waits.
+            *("--virtual-time-budget=60000", "--dump-dom"),
+            f"{(site / 'index.html').as_uri()}?q=EsgGpuUnhealthy",
+        ],
+        capture_output=True, text=True, check=True, timeout=120,
+    ).stdout  # fmt: skip
+    links = re.findall(r'<a href="([^"]*)" class="md-search-result__link"', page)
+    assert any("runbooks.html" in link for link in links), links

@@ -86,6 +86,7 @@ def test_requests_have_pods_created_and_ended(esg, documents):
         assert pool(harness) == []
         for value in range(REQUESTS):
             call(client, float(value))
+        process.stop()  # until then, the rate of the requests may bring another pod
         wait_until(lambda: all(map(runs, pool(harness))), what="all pods run")
         pods = pool(harness)
         assert 1 <= len(pods) <= 4
@@ -93,7 +94,6 @@ def test_requests_have_pods_created_and_ended(esg, documents):
             check_grant(pod)
         names = {pod["metadata"]["name"] for pod in pods}
 
-        process.stop()
         process.start()
         process.wait_ready(lambda: answers(f"{url}/v2/health/ready"), timeout_s=180)
         wait_until(lambda: answers(f"{url}/v2/models/w/ready"), what="the gateway has the server")

@@ -34,7 +34,7 @@ class EmbeddedService(Service):
         """Create the pod in the cluster, and decide as `Service.filter`."""
         self.require_ready()
         self.create_pod(raw)
-        return self.scheduler.schedule(await self.prepared_pod(raw), nodes)
+        return self.scheduler.filter(await self.prepared_pod(raw), nodes)
 
     def create_pod(self, raw: Mapping[str, Any]) -> None:
         """Create a pod as Kubernetes would: with a namespace and all three parts, null or not.

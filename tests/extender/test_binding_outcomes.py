@@ -209,3 +209,46 @@ async def test_a_pod_changes_while_its_binding_is_unanswered(binder: BindingHarn
     assert binder.held(pending) is None
     binder.hears(pending)
     assert await binder.bind(pending, "n1") == ""
+
+
+async def test_a_pod_that_changes_before_its_binding_is_bound_in_one_call(
+    binder: BindingHarness,
+) -> None:
+    """kube-scheduler nominates a node just before bind: the pod is read and tried once more."""
+    pending = binder.create()
+    binder.changes(pending)
+    assert await binder.bind(pending, "n1") == ""
+    assert [s.method for s in binder.server.requests] == ["POST", "GET", "POST"]
+    assert binder.held(pending) == ("n1", "assumed")
+    assert binder.counted() == {"bound": 1}
+
+
+async def test_a_pod_that_changes_again_is_refused(binder: BindingHarness) -> None:
+    """One more try is enough for one write; kube-scheduler retries after more."""
+    pending = binder.create()
+    change = binder.before(lambda: binder.changes(pending))
+    binder.server.fault("POST", "binding", change, times=2)
+    assert await binder.bind(pending, "n1") == "the pod has changed since it was read"
+    assert len(binder.server.seen("POST", "binding")) == 2
+    assert binder.held(pending) is None
+    assert binder.counted() == {"refused": 1}
+
+
+async def test_a_changed_pod_is_planned_as_it_is_now(binder: BindingHarness) -> None:
+    """The share chosen for the older version is free, and the present one is checked."""
+    pending = binder.create("tenth")
+    stored = binder.stored(pending)
+    labels = stored["metadata"]["labels"] | {"esg-scheduler.io/function": "whole"}
+    binder.server.put(PODS, {**stored, "metadata": stored["metadata"] | {"labels": labels}})
+    assert await binder.bind(pending, "n1") == ""
+    [share] = binder.state.ledger.reservations()
+    assert share.gpu_percent == 100
+
+
+async def test_the_place_of_a_changed_pod_is_not_lost(binder: BindingHarness) -> None:
+    """Nothing else takes its share between the two tries."""
+    pending, rival = binder.create(), binder.create()
+    binder.changes(pending)
+    errors = await asyncio.gather(binder.bind(pending, "n1"), binder.bind(rival, "n1"))
+    assert errors[0] == ""
+    assert "0 % free" in errors[1]

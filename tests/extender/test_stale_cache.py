@@ -74,9 +74,12 @@ class GuardHarness:
         if frees:
             self.victims.clear()
 
-    async def check(self, version, *, nominated=False):
+    async def check(self, version, *, nominated=False, gang=""):
         status = {"nominatedNodeName": "n1"} if nominated else {}
         raw = {"metadata": {"uid": "u", "resourceVersion": str(version)}, "status": status}
+        if gang:
+            raw["metadata"]["labels"] = {"esg-scheduler.io/function": "half"}
+            raw["spec"] = {"schedulingGroup": {"podGroupName": gang}}
         return await self.guard.check(describe(raw), NAMES, FULL)
 
 
@@ -204,3 +207,25 @@ async def test_a_pod_without_a_version_is_answered_at_once(harness):
     pod = describe({"metadata": {"uid": "u"}})
     for _ in range(3):
         assert await harness.guard.check(pod, NAMES, FULL) == FULL
+
+
+async def test_a_member_of_a_gang_is_refused_and_never_gets_an_error(harness):
+    """An error would end the attempt for the members that fit; what arrives in time counts."""
+    harness.watch_reports(8)
+    for _ in range(3):
+        assert await harness.check(7, gang="g") == FULL
+    harness.ending.add("vanished")
+    assert await harness.check(8, gang="g") == FULL
+    checking = asyncio.create_task(harness.check(9, gang="g"))
+    await asyncio.sleep(0.01)
+    harness.watch_reports(9, frees=True)
+    assert await checking == FREE
+
+
+async def test_a_member_is_refused_where_the_watch_and_the_list_are_silent(harness, monkeypatch):
+    """The cache stays older than the member."""
+    monkeypatch.setattr(stale_cache, "STALE_WAIT_S", 0.01)
+    monkeypatch.setattr(stale_cache, "RELIST_WAIT_S", 0.01)
+    assert await harness.check(9, gang="g") == FULL
+    with pytest.raises(RefusedError):
+        await harness.check(9)

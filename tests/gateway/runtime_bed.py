@@ -194,11 +194,23 @@ class Bed:
         return self.models[f"{NAMESPACE}/{function}-{number}"]
 
     def call(
-        self, name, x=None, *, inputs=None, stage=None, timeout_ms=None, outputs=(), headers=()
+        self,
+        name,
+        x=None,
+        *,
+        inputs=None,
+        stage=None,
+        timeout_ms=None,
+        outputs=(),
+        headers=(),
+        age_ms=0.0,
+        client_id=None,
     ):
         """Start a call with rows of FP64, or these inputs; return its future."""
         inputs = inputs or [("x", "FP64", x)]
         fields = {"outputs": [{"name": output} for output in outputs]} if outputs else {}
+        if client_id is not None:
+            fields["id"] = client_id
         binary = {tensor[0] for tensor in inputs}
         body, length = naive.encode({"inputs": inputs}, binary=binary, **fields)
         call = InferCall(
@@ -206,7 +218,7 @@ class Bed:
             workflow=name,
             stage=stage,
             request=parse_request(body, length),
-            arrival_ms=self.runtime.now_ms(),
+            arrival_ms=self.runtime.now_ms() - age_ms,
             timeout_ms=timeout_ms,
             headers=headers,
         )

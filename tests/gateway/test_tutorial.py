@@ -1,4 +1,4 @@
-"""The tutorial's files and commands: a real MLServer, its measured profile, and a request."""
+"""The tutorial's files and commands: a real MLServer, its measured profiles, and requests."""
 
 import asyncio
 import re
@@ -13,6 +13,7 @@ from tritonclient.utils import InferenceServerException
 from scheduler.cluster.resource import FUNCTION_PROFILES, FUNCTION_SERVERS, PODS, WORKFLOWS
 from tests.gateway.factories import pod
 from tests.gateway.test_process import running
+from tests.local.harness import local_gateway
 from tests.testbed import REPOSITORY
 from tests.testbed.mlserver_process import PROGRAM, needs_mlserver
 from tests.testbed.model_server_process import START_S
@@ -22,17 +23,23 @@ from workbench.cluster.process import free_port
 
 pytestmark = [pytest.mark.slow, needs_mlserver]
 TUTORIAL = (REPOSITORY / "docs" / "tutorial.md").read_text(encoding="utf-8")
+MODELS = "encoder", "classify"
 PYTHON = PROGRAM.with_name("python")
 ESG = Path(sys.executable).with_name("esg")
 
 
 def write_files(folder):
-    """Write the tutorial's files: those that name themselves, and MLServer's two settings."""
+    """Write the tutorial's files: those that name themselves, and MLServer's settings."""
     for name, text in re.findall(r"```\w+\n# ([\w.-]+)\n(.*?)```", TUTORIAL, re.DOTALL):
         (folder / name).write_text(text, encoding="utf-8")
-    model, server = re.findall(r"```json\n(.*?)```", TUTORIAL, re.DOTALL)
-    (folder / "model-settings.json").write_text(model, encoding="utf-8")
+    [server] = re.findall(r"```json\n(.*?)```", TUTORIAL, re.DOTALL)
     (folder / "settings.json").write_text(server, encoding="utf-8")
+
+
+def command(name):
+    """Return the arguments of the tutorial's only command that begins so."""
+    [arguments] = re.findall(rf"^\$ {name} (.*)$", TUTORIAL, re.MULTILINE)
+    return [quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|(\S+)', arguments)]
 
 
 async def run(*command, folder):
@@ -51,7 +58,7 @@ async def run(*command, folder):
 def is_ready(port):
     try:
         with InferenceServerClient(f"127.0.0.1:{port}") as client:
-            return bool(client.is_model_ready("classifier"))
+            return all(client.is_model_ready(model) for model in MODELS)
     except InferenceServerException:
         return False
 
@@ -90,29 +97,43 @@ def mlserver(tmp_path):
 
 async def test_the_steps_of_the_tutorial(mlserver, tmp_path):
     """Each file and command works, and the last one prints what the tutorial shows."""
-    await run(PYTHON, "make_model.py", folder=tmp_path)
+    await run(PYTHON, "make_models.py", folder=tmp_path)
     port = await asyncio.to_thread(mlserver)
     [head] = re.findall(r"\$ echo (\S+) > measured.csv", TUTORIAL)
-    address = f"127.0.0.1:{port}"
-    rows = await run(sys.executable, "measure.py", address, 2, 28, 1800, folder=tmp_path)
-    (tmp_path / "measured.csv").write_text(f"{head}\n{rows}", encoding="utf-8")
-    [arguments] = re.findall(r"\$ esg profiles import (.*)", TUTORIAL)
-    options = [a or b for a, b in re.findall(r'"([^"]+)"|(\S+)', arguments)]
-    await run(ESG, "profiles", "import", *options, folder=tmp_path)
-    await run(ESG, "check", "profile.yaml", "workflow.yaml", folder=tmp_path)
+    rows = [head]
+    for arguments in re.findall(r"\$ python measure.py (.*) >> measured.csv", TUTORIAL):
+        words = arguments.replace("8081", str(port)).split()
+        rows.append(await run(sys.executable, "measure.py", *words, folder=tmp_path))
+    (tmp_path / "measured.csv").write_text("\n".join(map(str.strip, rows)), encoding="utf-8")
+    await run(ESG, "profiles", "import", *command("esg profiles import"), folder=tmp_path)
 
-    [profile] = yaml.safe_load_all((tmp_path / "profile.yaml").read_text())
-    server, workflow = yaml.safe_load_all((tmp_path / "workflow.yaml").read_text())
-    server["spec"]["port"] = port
+    local = [word.replace("8081", str(port)) for word in command("esg local")]
+    async with local_gateway(*local, "--port", free_port(), folder=tmp_path) as gateway:
+        answer = await gateway.first_request()
+        status, errors = await gateway.interrupt()
+    assert status == 0
+    # Measured on a busy machine, the SLO may be mostly margin.
+    assert all(line.startswith("warning: ") for line in errors.splitlines()), errors
+    assert [output["shape"] for output in answer["outputs"]] == [[1, 4]]
+
+    await run(ESG, "check", *command("esg check"), folder=tmp_path)
     async with running(tmp_path) as gateway:
-        gateway.api_server.put(FUNCTION_PROFILES, profile)
-        gateway.api_server.put(FUNCTION_SERVERS, server)
+        for profile in yaml.safe_load_all((tmp_path / "profile.yaml").read_text()):
+            gateway.api_server.put(FUNCTION_PROFILES, profile)
+        for server in yaml.safe_load_all((tmp_path / "servers.yaml").read_text()):
+            server["spec"]["port"] = port
+            gateway.api_server.put(FUNCTION_SERVERS, server)
+        workflow = yaml.safe_load((tmp_path / "workflow.yaml").read_text())
         gateway.api_server.put(WORKFLOWS, workflow)
-        ports = [{"containerPort": port}]
-        raw = pod(
-            "classifier-0", app="classifier", host="127.0.0.1", namespace="default", ports=ports
-        )
-        gateway.api_server.put(PODS, raw)
-        await gateway.until_health("/v1/queues", lambda _, text: '"state":"ready"' in text)
+        for model in MODELS:
+            raw = pod(
+                f"{model}-0",
+                app=model,
+                host="127.0.0.1",
+                namespace="default",
+                ports=[{"containerPort": port}],
+            )
+            gateway.api_server.put(PODS, raw)
+        await gateway.until_health("/v1/queues", lambda _, text: text.count('"state":"ready"') == 2)
         printed = await run(sys.executable, "request.py", gateway.address, folder=tmp_path)
     assert f"$ python request.py localhost:8080\n{printed}" in TUTORIAL

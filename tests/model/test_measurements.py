@@ -22,9 +22,13 @@ GPU = "NVIDIA A100-SXM4-80GB"
 HEADER = "function,batch,cpu,gpu_percent,latency_ms,p95_ms,memory_mib"
 
 
-def configurations(p95_ratios=(None, 1.0, 1.5, 4.0)):
+ANY_MS = st.sampled_from([0.1, 1 / 3, 1.0, 4.5, 10.0, 20.0, 30.0, 1e5])
+PLAUSIBLE_MS = st.sampled_from([20 / 3, 7.0, 8.1, 10.0, 11.5, 13.0])
+"""No batch takes less than half of another one's time, which an import refuses."""
+
+
+def configurations(p95_ratios=(None, 1.0, 1.5, 4.0), latencies_ms=ANY_MS):
     """Draw configurations at distinct points; few values per axis, so that many are dominated."""
-    latencies_ms = st.sampled_from([0.1, 1 / 3, 1.0, 4.5, 10.0, 20.0, 30.0, 1e5])
     configuration = st.fixed_dictionaries(
         {
             "batch": st.sampled_from([1, 2, 3, 8]),
@@ -82,7 +86,7 @@ def imported(text):
     return import_measurements(text, "folder/measured.csv", request)
 
 
-@given(configurations())
+@given(configurations(latencies_ms=PLAUSIBLE_MS))
 def test_documents_hold_what_was_measured(measured):
     """Documents read back from YAML are valid and have every value to the last digit."""
     done = imported(csv(measured))
@@ -96,7 +100,7 @@ def test_documents_hold_what_was_measured(measured):
     assert gpu.sparse == (len(undominated) < axes[0] * axes[1] * axes[2])
 
 
-@given(configurations(), st.randoms(use_true_random=False))
+@given(configurations(latencies_ms=PLAUSIBLE_MS), st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(measured, rng):
     """Shuffled rows give the same file."""
     lines = [*csv(measured, "f").splitlines()[1:], *csv(measured, "g").splitlines()[1:]]

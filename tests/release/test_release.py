@@ -67,6 +67,20 @@ def test_the_chart_of_a_release_names_its_image(repository: Path) -> None:
     assert {**values, "image": original["image"]} == original
 
 
+def test_documented_installs_name_what_a_release_publishes() -> None:
+    """One line with the registry of the workflow, the chart's place in it, and the version."""
+    [job] = workflow(RELEASE)["jobs"].values()
+    owner = re.search(r"https://github\.com/([\w-]+)/", (REPOSITORY / "mkdocs.yml").read_text())
+    assert owner is not None
+    registry = job["env"]["REGISTRY"].replace("${{ github.repository_owner }}", owner[1])
+    script = (REPOSITORY / ".ci" / "release").read_text(encoding="utf-8")
+    pushed = re.search(r'helm" push \S+ "oci://\$registry/(\w+)"', script)
+    assert pushed is not None
+    chart = f"oci://{registry}/{pushed[1]}/esg-scheduler --version {__version__}"
+    for name in ("README.md", "docs/install.md"):
+        assert f"\nhelm install esg-scheduler {chart} " in (REPOSITORY / name).read_text(), name
+
+
 @needs_helm
 @pytest.mark.parametrize(
     ("file", "message"),

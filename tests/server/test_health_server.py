@@ -21,7 +21,7 @@ class Service:
         self.not_ready_reason = ""
         self.fails = False
         self.exit_error = None
-        self.documents = {}
+        self.documents, self.lookups = {}, {}
 
     async def exposition(self):
         if self.fails:
@@ -42,6 +42,7 @@ async def serving(service):
         lambda: service.not_ready_reason,
         service.exposition,
         service.documents,
+        service.lookups,
     )
     server = HealthServer(source, ("127.0.0.1", 0), service.note_exit)
     async with (
@@ -182,3 +183,45 @@ async def test_documents_are_json():
         assert answer.json() == {"detail": "/v1/broken cannot be rendered; the log has the reason"}
         assert (await client.get("/v1/other")).status_code == 404
         assert (await client.get("/healthz")).is_success
+
+
+async def test_documents_are_found_by_name():
+    """A name is any text; an unknown one is 404, a long one 400, a failure 500."""
+    service = Service()
+
+    def find(name):
+        if name == "broken":
+            raise ValueError("no document")
+        return {"name": name} if name in {"a-1", "ä b"} else None
+
+    service.documents = {"/v1/things": lambda: ["a-1"]}
+    service.lookups = {"/v1/things/": find}
+    async with serving(service) as client:
+        assert (await client.get("/v1/things")).json() == ["a-1"]
+        assert (await client.get("/v1/things/a-1")).json() == {"name": "a-1"}
+        assert (await client.get("/v1/things/ä%20b")).json() == {"name": "ä b"}
+        statuses = {
+            name: (await client.get(f"/v1/things/{name}")).status_code
+            for name in ("c", "broken", "x" * 600, "")
+        }
+        assert (await client.post("/v1/things/a-1")).status_code == 405
+        assert (await client.get("/healthz")).is_success
+    assert statuses == {"c": 404, "broken": 500, "x" * 600: 400, "": 404}
+
+
+async def test_lookups_take_turns(clock):
+    """A flood of different names asks one question at a time, and leaves nothing behind."""
+    reader, writer = asyncio.StreamReader(), Writer()
+    channel = Channel(reader, writer)
+    receiving = asyncio.create_task(channel.receive())
+    questions = [health_process.lookup_question(b"\0", str(number)) for number in range(3)]
+    looking = [asyncio.create_task(channel.look_up(question)) for question in questions]
+    for number, question in enumerate(questions):
+        while len(writer.questions) == number:  # noqa: ASYNC110 - turns of the loop
+            await asyncio.sleep(0)
+        assert writer.questions == questions[: number + 1]
+        reader.feed_data(question + (2).to_bytes(4, "big") + b"{}")
+        assert await looking[number] == b"{}"
+    assert not channel._answers
+    assert not channel._asked_s
+    receiving.cancel()

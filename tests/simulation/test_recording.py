@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
 from workbench.simulation import loop
+from workbench.simulation.counts import BIN_RATIO, BINS, BINS_GROW, Latency, bin_end_ratio, bin_of
 from workbench.simulation.engine import simulate
 from workbench.simulation.recorder import UtilisationTrace
-from workbench.simulation.result import BIN_RATIO, BINS, BINS_GROW, Latency, bin_end_ratio, bin_of
 
 
 @given(

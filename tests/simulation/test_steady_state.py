@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.simulation.harness import Poisson, one_function, quiet, run
 from workbench.simulation.recorder import HeldCost, TallyWindows
 from workbench.simulation.steady_state import BATCH_WINDOWS, OverTime, judged, mser
+from workbench.simulation.windows import RunWindows, RunWorkflow
 
 PER_WINDOW = 100
 
@@ -112,12 +113,20 @@ def test_windows_keep_all_requests_in_constant_memory(arrivals, from_ms):
     windows = TallyWindows(2)
     for arrival_ms, workflow in sorted(arrivals):
         windows.at(workflow, arrival_ms).dropped += 1
-    over = windows.over_time()
-    assert sum(tally.requests for tally in over) == len(arrivals)
-    assert len(over) <= 512
     width_ms = windows.width_ms
-    since = windows.since(from_ms)
-    for workflow, tally in enumerate(since):
+    measured = RunWindows(
+        width_ms=width_ms,
+        workflows=(RunWorkflow("n", "a", 1.0, 1.0), RunWorkflow("n", "b", 1.0, 1.0)),
+        tallies=windows.all(),
+        until_dollars=(0.0,) * (len(windows.all()) + 1),
+        end_ms=0.0,
+        end_dollars=0.0,
+        idle_watts=0.0,
+    )
+    over = measured.over_time().requests
+    assert sum(over) == len(arrivals)
+    assert len(over) <= 512
+    for workflow, tally in enumerate(measured.since(from_ms)["workflows"]):
         expected = [
             arrival_ms
             for arrival_ms, number in arrivals

@@ -46,6 +46,7 @@ class Rules:
         waits: a process waits until the holder of the Lease trusts it no more.
         lists: a new owner lists all pods.
         names_version: a Binding names the version of its pod.
+        retries_as_owner: a process binds the pod of a refused Binding again only as the owner.
         faults: number of them.
         fault_kinds: what they are: a pod changes, a client gives up, a process restarts.
         ends: number of bound pods that end.
@@ -56,13 +57,14 @@ class Rules:
     waits: bool = True
     lists: bool = True
     names_version: bool = True
+    retries_as_owner: bool = True
     faults: int = 0
     fault_kinds: tuple[str, ...] = ("change", "give up", "restart")
     ends: int = 0
     lease_version: int = 2
 
 
-PARTS = ("voids", "waits", "lists", "names_version")
+PARTS = ("voids", "waits", "lists", "names_version", "retries_as_owner")
 SOUND = (
     Rules(ends=1),
     Rules(faults=1, fault_kinds=("restart",)),
@@ -243,6 +245,8 @@ class OwnerModel:
                     f"{name} reads pod {pod}",
                     replace_process(state, number, self._read(state, process, pod)),
                 )
+                if process.ledger[pod] > 0 and (is_owner or not self._rules.retries_as_owner):
+                    yield from self._retry(state, number, pod)
             elif duty == NOTHING and process.ledger[pod] > 0:
                 if not any(r.kind == "bind" and r.sender == process.name for r in state.requests):
                     request = Request("void", pod, process.ledger[pod], process.name)
@@ -264,6 +268,19 @@ class OwnerModel:
                     f"{name} sends {describe_request(request)}",
                     send(replace_process(state, number, reserved), request),
                 )
+
+    def _retry(self, state: State, number: int, pod: int) -> Iterator[tuple[str, State]]:
+        """Read the pod of a refused Binding and bind it at once, if it is unbound in a new version.
+
+        Between the read and the look at the Lease nothing is awaited.
+        """
+        process = self._read(state, state.processes[number], pod)
+        version = process.cache[pod]
+        if state.pods[pod][version] == UNBOUND and process.is_complete and not any(process.ledger):
+            reserved = process._replace(ledger=put(process.ledger, pod, version))
+            request = Request("bind", pod, version, process.name)
+            step = f"{NAMES[number]} reads pod {pod} and sends {describe_request(request)}"
+            yield step, send(replace_process(state, number, reserved), request)
 
     def _watch_steps(self, state: State, number: int) -> Iterator[tuple[str, State]]:
         process = state.processes[number]

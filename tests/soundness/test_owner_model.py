@@ -3,7 +3,7 @@
 import pytest
 
 from tests.soundness.owner_model import PARTS, SOUND, OwnerModel, Rules, explore, without
-from tests.soundness.owner_state import INITIAL, State, is_overcommitted
+from tests.soundness.owner_state import BOUND, INITIAL, State, is_overcommitted
 
 
 def play(rules: Rules, steps: list[str]) -> list[State]:
@@ -12,6 +12,10 @@ def play(rules: Rules, steps: list[str]) -> list[State]:
     for step in steps:
         states.append(dict(OwnerModel(rules).successors(states[-1]))[step])
     return states
+
+
+def is_bound(state: State, pod: int) -> bool:
+    return state.pods[pod][-1] == BOUND
 
 
 @pytest.mark.slow
@@ -71,3 +75,18 @@ def test_a_paused_owner_binds_nothing_after_a_hand_over():
         ],
     )
     assert states[-1].pods[0] == states[-2].pods[0]
+
+
+def test_the_owner_binds_a_changed_pod_at_once():
+    """A Binding that names an older version is refused; the next one names that of a read."""
+    states = play(
+        Rules(faults=1),
+        [
+            "p sends bind of pod 0 in version 1",
+            "pod 0 changes",
+            "bind of pod 0 in version 1 arrives",
+            "p reads pod 0 and sends bind of pod 0 in version 2",
+            "bind of pod 0 in version 2 arrives",
+        ],
+    )
+    assert is_bound(states[-1], 0)

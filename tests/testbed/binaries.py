@@ -106,7 +106,7 @@ def flags(kubernetes: str = "") -> list[str]:
 
     Versions come from go.mod, so that each pin stands in one place.
     """
-    version = kubernetes or _pinned_version("programs", "k8s.io/kubernetes")
+    version = kubernetes or pinned_kubernetes()
     major, minor, _ = version.split(".")
     variables = {
         # Without these the API server reports v0.0.0-master, and clients complain.
@@ -122,6 +122,11 @@ def flags(kubernetes: str = "") -> list[str]:
     # The linker strips debug information, so the compiler need not write it: a sixth of its time.
     no_debug = ["-gcflags=all=-dwarf=false", "-ldflags", f"-s -w{settings}"]
     return ["-mod=readonly", "-trimpath", *no_debug]
+
+
+def pinned_kubernetes() -> str:
+    """Return the release of Kubernetes that go.mod pins."""
+    return _pinned_version("programs", "k8s.io/kubernetes")
 
 
 def _pinned_version(module: str, requirement: str) -> str:

@@ -5,6 +5,7 @@ audit but of our accounts, no profiling, no leader election, no unused controlle
 """
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.testbed.pki import Certificate
@@ -61,8 +62,13 @@ def api_server(
     etcd_port: int,
     audit_policy: Path,
     audit_log: Path,
+    gates: Sequence[str] = (),
+    apis: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command of an API server with RBAC, so that a missing right fails a test."""
+    """Return the command of an API server with RBAC, so that a missing right fails a test.
+
+    ``gates`` are feature gates to open, and ``apis`` versions to serve, that are off by default.
+    """
     return [
         str(program),
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
@@ -88,6 +94,8 @@ def api_server(
         "--max-mutating-requests-inflight=1000",
         "--delete-collection-workers=8",  # thousands of pods are deleted between two tests
         "--profiling=false",
+        *([f"--feature-gates={','.join(f'{gate}=true' for gate in gates)}"] if gates else []),
+        *([f"--runtime-config={','.join(f'{api}=true' for api in apis)}"] if apis else []),
     ]
 
 
@@ -121,14 +129,20 @@ def controller_manager(
     ]
 
 
-def scheduler(program: Path, *, config: Path, kubeconfig: Path, port: int) -> list[str]:
+def scheduler(
+    program: Path, *, config: Path, kubeconfig: Path, port: int, gates: Sequence[str] = ()
+) -> list[str]:
     """Return the command of an unmodified kube-scheduler with a configuration file, as the chart's.
+
+    ``gates`` are feature gates to open that are closed by default.
 
     With asynchronous preemption, a pod that preempts may wait five minutes
     (kubernetes/kubernetes#141694). Kubernetes has it by default since 1.33.
     """
     release = subprocess.run([program, "--version"], check=True, capture_output=True, text=True)
     minor = int(release.stdout.split(".")[1])
+    values = [f"{gate}=true" for gate in gates]
+    values += ["SchedulerAsyncPreemption=false"] if minor >= 33 else []
     return [
         str(program),
         f"--config={config}",
@@ -136,7 +150,7 @@ def scheduler(program: Path, *, config: Path, kubeconfig: Path, port: int) -> li
         f"--authorization-kubeconfig={kubeconfig}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
-        *(["--feature-gates=SchedulerAsyncPreemption=false"] if minor >= 33 else []),
+        *([f"--feature-gates={','.join(values)}"] if values else []),
     ]
 
 

@@ -34,9 +34,14 @@ class ControlPlane:
 
     Args:
         workdir: an exclusive folder for data, keys and `logs/`; created if absent.
+        gates: feature gates to open in API server and kube-scheduler. Default: none.
+        apis: versions of the API to serve that are off by default. Default: none.
     """
 
-    def __init__(self, workdir: Path) -> None:
+    def __init__(
+        self, workdir: Path, *, gates: Sequence[str] = (), apis: Sequence[str] = ()
+    ) -> None:
+        self._gates, self._apis = gates, apis
         self.logs = workdir / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self._workdir = workdir
@@ -170,6 +175,7 @@ class ControlPlane:
             config=config,
             kubeconfig=self.scheduler_kubeconfig,
             port=port,
+            gates=self._gates,
         )
         return self._run("kube-scheduler", command, f"https://127.0.0.1:{port}/healthz")
 
@@ -200,6 +206,8 @@ class ControlPlane:
             etcd_port=etcd_port,
             audit_policy=audit.write_policy(self._workdir / "audit-policy.json"),
             audit_log=self.audit_log,
+            gates=self._gates,
+            apis=self._apis,
         )
         # Saves an eighth of its CPU for 300 MB with thousands of pods.
         self.process(API_SERVER, command, environment={"GOGC": "200"})

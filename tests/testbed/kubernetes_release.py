@@ -32,6 +32,11 @@ def chosen() -> str:
     return "" if f"k8s.io/kubernetes v{release}\n" in pins else release
 
 
+def minor() -> int:
+    """Return the minor version of the chosen release, or of the pinned one: 34 of 1.34.4."""
+    return int((chosen() or binaries.pinned_kubernetes()).split(".")[1])
+
+
 def build(names: Iterable[str]) -> dict[str, Path]:
     """Build programs of the chosen release, or of the pinned one; see `binaries.build`.
 

@@ -25,6 +25,7 @@ FAULTS: tuple[Fault, ...] = (
 )  # fmt: skip
 _LATE_S = 3600.0
 _DTYPES = {"FP32": "<f4", "FP64": "<f8", "INT64": "<i8", "INT32": "<i4", "UINT8": "<u1"}
+_SERVER = {"name": "played", "version": "1", "extensions": ["binary_tensor_data"]}
 _HEADER_LENGTH = "inference-header-content-length"
 
 
@@ -137,6 +138,8 @@ class PlayedModelServer:
             return await self._infer(headers, body, writer)
         if path.endswith("/ready"):
             return _answer(writer, [json.dumps({"ready": self.ready})], 200 if self.ready else 503)
+        if path == "/v2":
+            return _answer(writer, [json.dumps(_SERVER)])
         metadata = {"name": path.split("/")[3], "versions": ["1"], **self.signature()}
         return _answer(writer, [json.dumps(metadata)])
 

@@ -9,15 +9,18 @@ import typer
 from workbench.commands.comparison_options import calibrate, simulate
 from workbench.commands.demo_options import demo
 from workbench.commands.document_options import reference, samples
+from workbench.commands.local_options import local
+from workbench.commands.measure_options import measure
 from workbench.commands.profile_options import import_profiles, plan
 
 _PANEL = "On a desk"
 
 app = typer.Typer()
-profiles_app = typer.Typer(help="Convert measurements into FunctionProfiles.", no_args_is_help=True)
+profiles_app = typer.Typer(help="Measure, import and show FunctionProfiles.", no_args_is_help=True)
+profiles_app.command("measure")(measure)
 profiles_app.command("import")(import_profiles)
 
-for command in (plan, simulate, calibrate, demo):
+for command in (plan, simulate, calibrate, demo, local):
     app.command(rich_help_panel=_PANEL)(command)
 app.add_typer(profiles_app, name="profiles", rich_help_panel=_PANEL)
 for generator in (samples, reference):

@@ -117,11 +117,11 @@ def plan(
 
 def import_profiles(
     measurements: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
-            metavar="CSV",
-            help="measurements, one per row; its first line names function, batch, cpu, "
-            "gpu_percent, latency_ms, p95_ms, memory_mib",
+            metavar="FILE",
+            help="CSV with one measurement in each row, whose first line names function, batch, "
+            "cpu, gpu_percent, latency_ms, p95_ms, memory_mib; or files of a tool (--from)",
         ),
     ],
     *,
@@ -129,6 +129,10 @@ def import_profiles(
         str, typer.Option(help="NVML's name of the GPU, as in 'NVIDIA A100-SXM4-80GB'")
     ],
     out: Annotated[Path, typer.Option(help="file to write; -: standard output")],
+    tool: Annotated[
+        Literal["perf-analyzer", "model-analyzer", "genai-perf"] | None,
+        typer.Option("--from", help="tool that wrote the files"),
+    ] = None,
     columns: Annotated[
         list[str] | None,
         typer.Option("--map", metavar="FIELD=COLUMN", help="column of a field; repeatable"),
@@ -136,6 +140,18 @@ def import_profiles(
     constants: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="field without a column; repeatable"),
+    ] = None,
+    batches: Annotated[
+        str | None,
+        typer.Option(metavar="1,2,4", help="batch of each file, for a tool that writes none"),
+    ] = None,
+    gpu_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="GPU memory: Model Analyzer's metrics-model-gpu.csv"),
+    ] = None,
+    unit: Annotated[
+        Literal["ns", "us", "ms", "s"] | None,
+        typer.Option(help="unit of the latencies; default: by the tool or the columns' names"),
     ] = None,
     cold_start_ms: Annotated[
         float | None, typer.Option(min=0, help="each function: pod start to first batch, ms")
@@ -145,14 +161,20 @@ def import_profiles(
     ] = None,
 ) -> None:
     """Convert measured latencies into FunctionProfiles; write nothing if a row is invalid."""
-    from workbench.commands.profiles import convert_measurements
+    from workbench.commands.profiles import ImportOptions, convert_measurements
 
     convert_measurements(
-        measurements,
+        ImportOptions(
+            measurements=measurements,
+            tool=tool,
+            columns=columns or [],
+            constants=constants or [],
+            batches=batches,
+            gpu_file=gpu_file,
+            latency_unit=unit,
+            gpu_model=gpu_model,
+            cold_start_ms=cold_start_ms,
+            output_mib=output_mib,
+        ),
         out,
-        columns=columns or [],
-        constants=constants or [],
-        gpu_model=gpu_model,
-        cold_start_ms=cold_start_ms,
-        output_mib=output_mib,
     )

@@ -1,58 +1,95 @@
-"""``esg profiles import``: convert a CSV of measurements into FunctionProfiles."""
+"""``esg profiles import``: convert files of measurements into FunctionProfiles."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import typer
 
 from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.message_text import quoted
-from workbench.profiles.measured_rows import CsvLayout
-from workbench.profiles.measurements import Imported, ImportRequest, import_measurements
+from workbench.commands.profile_output import name_value_pairs, number_list, refuse, write_text
+from workbench.profiles.latency_units import Unit
+from workbench.profiles.measured_rows import CsvLayout, MeasuredRows, read_rows
+from workbench.profiles.measurements import ImportRequest, import_rows
+from workbench.profiles.tool_exports import ExportFile, Tool, read_exports
 
-_PROBLEMS_SHOWN_MAX = 20
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """Options of the command; None leaves a value to its default.
+
+    Attributes:
+        measurements: files with measurements.
+        tool: tool that wrote them; None: a CSV with one measurement in each row.
+        columns, constants: columns and values of fields, as FIELD=VALUE.
+        batches: batch of each file, separated by commas.
+        gpu_file: Model Analyzer's file with the memory of the GPU.
+        latency_unit: unit of the latencies.
+    """
+
+    measurements: Sequence[Path]
+    tool: Tool | None
+    columns: Iterable[str]
+    constants: Iterable[str]
+    batches: str | None
+    gpu_file: Path | None
+    latency_unit: Unit | None
+    gpu_model: str
+    cold_start_ms: float | None
+    output_mib: float | None
 
 
-def convert_measurements(
-    measurements: Path,
-    out: Path,
-    *,
-    columns: Iterable[str],
-    constants: Iterable[str],
-    gpu_model: str,
-    cold_start_ms: float | None,
-    output_mib: float | None,
-) -> None:
-    """Write FunctionProfiles from a CSV, or print the problems and exit 1."""
+def convert_measurements(options: ImportOptions, out: Path) -> None:
+    """Write FunctionProfiles from measurements, or print the problems and exit 1."""
     request = ImportRequest(
-        layout=CsvLayout(columns=_pairs("--map", columns), constants=_pairs("--set", constants)),
-        gpu_model=gpu_model,
-        cold_start_ms=cold_start_ms,
-        output_mib=output_mib,
+        layout=CsvLayout(
+            columns=name_value_pairs("--map", options.columns),
+            constants=name_value_pairs("--set", options.constants),
+            latency_unit=options.latency_unit,
+        ),
+        gpu_model=options.gpu_model,
+        cold_start_ms=options.cold_start_ms,
+        output_mib=options.output_mib,
     )
     try:
-        imported = import_measurements(_text(measurements), str(measurements), request)
+        imported = import_rows(_rows(options, request.layout), request)
     except DocumentError as error:
-        _refuse(error.problems)
-    _write(imported, out)
+        refuse(error.problems)
+    write_text(out, imported.as_yaml())
     for function, name in imported.renamed.items():
         typer.echo(f"{quoted(function)} is named {name}", err=True)
     typer.echo(imported.summary(), err=True)
 
 
-def _pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not (name and equals):
+def _rows(options: ImportOptions, layout: CsvLayout) -> MeasuredRows:
+    files = options.measurements
+    if options.tool is None:
+        if len(files) > 1 or options.batches or options.gpu_file:
             raise typer.BadParameter(
-                f"{quoted(text)} must have the form NAME=VALUE", param_hint=option
+                "several files, --batches and --gpu-file need --from TOOL", param_hint="--from"
             )
-        if name in pairs:
-            raise typer.BadParameter(f"{name} must not be repeated", param_hint=option)
-        pairs[name] = value
-    return pairs
+        return read_rows(_text(files[0]), str(files[0]), layout)
+    if layout.columns:
+        raise typer.BadParameter("the columns of a tool are known", param_hint="--map")
+    batches: list[int | None] = [None] * len(files)
+    if options.batches is not None:
+        batches = [*number_list("--batches", options.batches)]
+        if len(batches) != len(files):
+            raise typer.BadParameter(
+                f"{len(batches)} batches for {len(files)} files", param_hint="--batches"
+            )
+    gpu_file = options.gpu_file
+    return read_exports(
+        options.tool,
+        [
+            ExportFile(_text(file), str(file), batch)
+            for file, batch in zip(files, batches, strict=True)
+        ],
+        layout.constants,
+        unit=layout.latency_unit,
+        gpu_file=None if gpu_file is None else ExportFile(_text(gpu_file), str(gpu_file)),
+    )
 
 
 def _text(file: Path) -> str:
@@ -64,22 +101,3 @@ def _text(file: Path) -> str:
         raise DocumentError(
             [Problem(str(file), "the file", "", f"cannot be read: {reason}")]
         ) from None
-
-
-def _refuse(problems: tuple[Problem, ...]) -> NoReturn:
-    for problem in problems[:_PROBLEMS_SHOWN_MAX]:
-        typer.echo(f"error: {problem}", err=True)
-    if len(problems) > _PROBLEMS_SHOWN_MAX:
-        typer.echo(f"error: and {len(problems) - _PROBLEMS_SHOWN_MAX:,} more", err=True)
-    raise typer.Exit(1) from None
-
-
-def _write(imported: Imported, out: Path) -> None:
-    text = imported.as_yaml()
-    if str(out) == "-":
-        typer.echo(text, nl=False)
-        return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        _refuse((Problem(str(out), "the file", "", f"cannot be written: {error.strerror}"),))

@@ -34,18 +34,7 @@ def run_with_bar(
         on_stop: message at the first Ctrl-C; the second one ends all at once.
     """
     done = [0] * len(jobs)
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar, _ctrl_c(on_stop) as stop:
+    with _bar(unit) as bar, _ctrl_c(on_stop) as stop:
         task = bar.add_task(_description(0, len(jobs)), total=total)
 
         def update(number: int, count: int) -> None:
@@ -61,6 +50,33 @@ def run_with_bar(
 
 def _description(ended: int, jobs: int) -> str:
     return f"{ended} of {jobs} run{'s' * (jobs != 1)}"
+
+
+@contextmanager
+def progress_bar(unit: str, *, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar on a terminal; yield a function that advances it by one.
+
+    Args:
+        unit: plural of what the bar counts.
+        total: number of them.
+    """
+    with _bar(unit) as bar:
+        task = bar.add_task("measured", total=total)
+        yield lambda: bar.advance(task)
+
+
+def _bar(unit: str) -> Progress:
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
 
 
 @contextmanager

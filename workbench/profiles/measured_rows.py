@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.documents import ProfiledConfiguration
 from scheduler.model.message_text import listed, quoted
+from workbench.profiles.latency_units import Unit, to_ms, unit_of
 
 _MEASURED = ProfiledConfiguration.model_fields
 FIELDS = ("function", *_MEASURED)
 REQUIRED = ("function", *(name for name, info in _MEASURED.items() if info.is_required()))
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+LATENCIES = ("latency_ms", "p95_ms")
 _COLUMNS_SHOWN_MAX = 30
 
 
@@ -29,10 +30,12 @@ class CsvLayout:
     Attributes:
         columns: column of each field, if it has another name.
         constants: text of each field that has no column, for all rows.
+        latency_unit: unit of the latencies; None: by the names of their columns.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
+    latency_unit: Unit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +87,46 @@ def read_rows(text: str, source: str, layout: CsvLayout) -> MeasuredRows:
         for place, message in (
             *_wrong_fields(columns, layout),
             *_missing_columns(header, columns, layout),
+            *_unknown_units(columns, layout),
         )
     ]
     if problems:
         raise DocumentError(problems)
     constants = dict(layout.constants)
+    units = {name: _unit(columns[name], layout) for name in LATENCIES if name in columns}
     rows = tuple(
-        Row(place, {name: cells[column] for name, column in columns.items()} | constants)
+        Row(
+            place,
+            {
+                name: to_ms(cells[column], units.get(name) or "ms")
+                for name, column in columns.items()
+            }
+            | constants,
+        )
         for place, cells in lines
     )
     return MeasuredRows(source, rows, columns, constants)
 
 
+def _unit(column: str, layout: CsvLayout) -> Unit | None:
+    return layout.latency_unit or unit_of(column)
+
+
+def _unknown_units(columns: Mapping[str, str], layout: CsvLayout) -> list[tuple[str, str]]:
+    """Find columns of latencies without a unit: (place, message)."""
+    return [
+        (
+            f"column {columns[name]}",
+            "names no unit, as latency_ms does; give --unit ns, us, ms or s",
+        )
+        for name in LATENCIES
+        if name in columns and _unit(columns[name], layout) is None
+    ]
+
+
 def label(function: str) -> str:
     """Convert the name to lower-case letters, digits and inner hyphens."""
     return re.sub("[^a-z0-9]", "-", function.lower()).strip("-")
-
-
-def number(text: str) -> float | None:
-    """Parse a finite decimal number; None for any other text, infinity and NaN included."""
-    return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def _table(text: str, source: str) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:

@@ -6,39 +6,33 @@ Only dominated configurations are dropped, because no plan needs them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import PurePath
 from typing import Any, cast
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from scheduler.model.document_fields import Name
 from scheduler.model.document_reader import DocumentError, Problem, parse_document
-from scheduler.model.documents import FunctionProfile, ProfiledConfiguration, to_manifest
+from scheduler.model.documents import FunctionProfile, ProfiledConfiguration
 from scheduler.model.message_text import quoted
-from scheduler.model.names import API_VERSION, GROUP
+from scheduler.model.names import GROUP
 from workbench.profiles.dominance import point, without_dominated
+from workbench.profiles.measured_numbers import number
 from workbench.profiles.measured_rows import (
     REQUIRED,
     CsvLayout,
     MeasuredRows,
     Row,
     label,
-    number,
     read_rows,
 )
-
-try:  # the C emitter is five times faster; PyYAML may have been built without it
-    from yaml import CSafeDumper as _Dumper
-except ImportError:  # pragma: no cover
-    from yaml import SafeDumper as _Dumper  # type: ignore[assignment]
+from workbench.profiles.plausibility import implausible
+from workbench.profiles.profile_documents import as_yaml, gpu_section, profile_manifest
 
 ANNOTATION_IMPORTED_FROM = f"{GROUP}/imported-from"
 
 _MEASURED = ProfiledConfiguration.model_fields
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
-_WIDTH = 200  # characters of a line of YAML: a configuration needs one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,15 +85,8 @@ class Imported:
 
     def as_yaml(self) -> str:
         """Render the documents below a comment with the counts."""
-        comment = f"# Imported from {quoted(self.file_name)} by esg profiles import.\n"
-        return f"{comment}# {self.summary()}.\n" + yaml.dump_all(
-            [to_manifest(profile) for profile in self.profiles],
-            Dumper=_Dumper,
-            default_flow_style=None,
-            sort_keys=False,
-            allow_unicode=True,
-            width=_WIDTH,
-        )
+        comment = f"Imported from {quoted(self.file_name)} by esg profiles import."
+        return as_yaml(self.profiles, comment, f"{self.summary()}.")
 
 
 def import_measurements(text: str, source: str, request: ImportRequest) -> Imported:
@@ -108,7 +95,16 @@ def import_measurements(text: str, source: str, request: ImportRequest) -> Impor
     Raises:
         DocumentError: the CSV is invalid or does not match the request.
     """
-    read = read_rows(text, source, request.layout)
+    return import_rows(read_rows(text, source, request.layout), request)
+
+
+def import_rows(read: MeasuredRows, request: ImportRequest) -> Imported:
+    """Convert rows; of the request, only what no row has counts.
+
+    Raises:
+        DocumentError: a row is invalid, or its values cannot be right.
+    """
+    source = read.source
     problems: list[Problem] = []
     names = _names(read, problems)
     measured, identical = _configurations(read, problems)
@@ -193,6 +189,7 @@ def _configurations(
                 f"on {first.place} too, with different values; remove one"
             )
             problems.append(Problem(read.source, row.place, "", message))
+    problems += implausible(read, seen.values())
     return measured, identical
 
 
@@ -215,26 +212,13 @@ def _profile(
     source: str,
     request: ImportRequest,
 ) -> FunctionProfile:
-    axes = zip(*map(point, configurations), strict=True)
-    full = len(configurations) == prod(len(set(axis)) for axis in axes)
-    values = {"coldStartMs": request.cold_start_ms, "outputMib": request.output_mib}
-    gpu = {
-        "model": request.gpu_model,
-        **({} if full else {"sparse": True}),
-        "configurations": [
-            configuration.model_dump(by_alias=True, exclude_unset=True)
-            for configuration in configurations
-        ],
-    }
-    manifest = {
-        "apiVersion": API_VERSION,
-        "kind": "FunctionProfile",
-        "metadata": {"name": name, "annotations": {ANNOTATION_IMPORTED_FROM: _file_name(source)}},
-        "spec": {
-            **{key: value for key, value in values.items() if value is not None},
-            "gpus": [gpu],
-        },
-    }
+    manifest = profile_manifest(
+        name,
+        [gpu_section(request.gpu_model, configurations)],
+        annotations={ANNOTATION_IMPORTED_FROM: _file_name(source)},
+        cold_start_ms=request.cold_start_ms,
+        output_mib=request.output_mib,
+    )
     # Its group and kind are known, so the result is never None.
     return cast("FunctionProfile", parse_document(manifest, source))
 

@@ -1,24 +1,23 @@
 """The loop over events, and the ends of requests: the part that all kinds of policies share."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heappop
-from itertools import pairwise
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
-from scheduler.search.cost_bound import mean_bound_dollars, request_bounds_dollars
+from scheduler.search.cost_bound import request_bounds_dollars
 from workbench.simulation.containers.failures import CapacityChange, Failures
 from workbench.simulation.containers.functions import Container
 from workbench.simulation.events import CAPACITY_CHANGED, EventQueue
 from workbench.simulation.policy import Policy
-from workbench.simulation.recorder import Tally, TallyWindows, counts, workflow_result
+from workbench.simulation.recorder import TallyWindows
 from workbench.simulation.result import RequestRecord, Result, Span
 from workbench.simulation.setup import SimulationState
 from workbench.simulation.stage_jobs import StageJob
-from workbench.simulation.steady_state import OverTime, judged
+from workbench.simulation.steady_state import judged
+from workbench.simulation.windows import RunWindows, RunWorkflow
 from workbench.simulation.workflow_state import SimulatedRequest, WorkflowState
 
 STALLED_MS = 600_000.0  # after the last arrival and the last run, the rest is dropped
@@ -142,68 +141,50 @@ class SimulationLoop(ABC):
     # -- result --------------------------------------------------------------------------------
 
     def _measured(self) -> dict[str, Any]:
-        """Return the fields of the result that follow from the tallies and the held cost.
-
-        What is held is paid from the end of the warm-up to the last answer, or to the last arrival
-        where that is later.
-        """
-        over_time = self._over_time()
+        """Return the fields of the result that follow from the tallies and the held cost."""
+        windows = self._run_windows()
+        over_time = windows.over_time()
         steady_state = judged(over_time, self._warmup_ms)
-        tallies = self._tallies.since(steady_state.warmup_ms)
-        totals = counts(tallies)
-        held_cost = self._cluster.held_cost
-        end_dollars = self._answered_dollars
-        if self._last_arrival_ms > self._answered_ms:
-            end_dollars = held_cost.total_dollars(self._last_arrival_ms)
-        held_dollars = end_dollars - held_cost.total_dollars(steady_state.warmup_ms)
-        end_ms = max(self._answered_ms, self._last_arrival_ms)
-        measured_ms = max(end_ms - steady_state.warmup_ms, 0.0)
         utilisation = self._cluster.utilisation
         return {
-            **totals,
+            **windows.since(steady_state.warmup_ms),
             "policy": self._policy.name,
             "seed": self._seed,
             "arrived": sum(over_time.requests),
             "simulated_ms": self._now_ms,
             "steady_state": steady_state,
             "over_time": over_time,
-            "workflows": tuple(
-                workflow_result(workflow.key, workflow.slo_ms, tally)
-                for workflow, tally in zip(self._workflows, tallies, strict=True)
-            ),
-            "idle_dollars": max(held_dollars - totals["ran_dollars"], 0.0),
-            "bound_dollars": self._bound_dollars(tallies),
-            "idle_joules": self._idle_watts * measured_ms / 1000,
+            "windows": windows,
             "gpu_utilisation": utilisation.until(self._now_ms),
             "gpu_utilisation_bucket_ms": utilisation.bucket_ms,
             "events": self._events,
             "setup_s": self.setup_s,
         }
 
-    def _bound_dollars(self, tallies: Sequence[Tally]) -> float | None:
-        requests = Counter[tuple[str, str]]()
-        for workflow, tally in zip(self._workflows, tallies, strict=True):
-            requests[workflow.key] += tally.requests
-        if not requests.total():
-            return None
-        scenario = self._scenario
-        bounds_dollars = request_bounds_dollars(
-            self._catalogue, scenario.rules.prices, scenario.fleet
-        )
-        dollars = requests.total() * mean_bound_dollars(bounds_dollars, requests)
-        return dollars if isfinite(dollars) else None
-
-    def _over_time(self) -> OverTime:
-        windows, width_ms = self._tallies.over_time(), self._tallies.width_ms
-        until = [
-            self._cluster.held_cost.total_dollars(i * width_ms) for i in range(len(windows) + 1)
-        ]
-        return OverTime(
-            width_ms,
-            tuple(tally.requests for tally in windows),
-            tuple(tally.hits for tally in windows),
-            tuple(tally.ratio_sum for tally in windows),
-            tuple(end - begin for begin, end in pairwise(until)),
+    def _run_windows(self) -> RunWindows:
+        tallies, width_ms = self._tallies.all(), self._tallies.width_ms
+        held_cost, scenario = self._cluster.held_cost, self._scenario
+        end_dollars = self._answered_dollars
+        if self._last_arrival_ms > self._answered_ms:
+            end_dollars = held_cost.total_dollars(self._last_arrival_ms)
+        bounds_dollars = {}
+        if tallies:
+            bounds_dollars = request_bounds_dollars(
+                self._catalogue, scenario.rules.prices, scenario.fleet
+            )
+        return RunWindows(
+            width_ms=width_ms,
+            workflows=tuple(
+                RunWorkflow(*workflow.key, workflow.slo_ms, bounds_dollars.get(workflow.key, inf))
+                for workflow in self._workflows
+            ),
+            tallies=tallies,
+            until_dollars=tuple(
+                held_cost.total_dollars(i * width_ms) for i in range(len(tallies) + 1)
+            ),
+            end_ms=max(self._answered_ms, self._last_arrival_ms),
+            end_dollars=end_dollars,
+            idle_watts=self._idle_watts,
         )
 
     # -- ends of requests ----------------------------------------------------------------------

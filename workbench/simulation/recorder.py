@@ -1,10 +1,6 @@
-"""Constant-memory aggregates of a run: sums, histograms, and the utilisation over time."""
+"""Constant-memory aggregates of a run: outcomes, cost and utilisation over time."""
 
-from collections.abc import Sequence
-from math import ceil
-from typing import Any, Protocol
-
-from workbench.simulation.result import BINS, Latency, Phases, WorkflowResult, bin_of
+from workbench.simulation.counts import Tally
 
 _BUCKETS_MAX = 512
 _BUCKET_MS = 250.0
@@ -61,79 +57,6 @@ class UtilisationTrace:
         self._edge_ms += self.bucket_ms
 
 
-class EndedJob(Protocol):
-    """Last job of a request, with the phases of its longest chain of stages."""
-
-    queue_ms: float
-    start_ms: float
-    transfer_ms: float
-    execute_ms: float
-
-
-class Tally:
-    """Outcomes of the requests of one workflow that arrived in one window."""
-
-    __slots__ = (
-        "counts",
-        "dropped",
-        "execute_ms",
-        "hits",
-        "max_ratio",
-        "misses",
-        "queue_ms",
-        "ran_dollars",
-        "ran_joules",
-        "ratio_sum",
-        "start_ms",
-        "transfer_ms",
-    )
-
-    def __init__(self) -> None:
-        self.hits = self.misses = self.dropped = 0
-        self.ran_dollars = self.ran_joules = 0.0
-        self.counts: dict[int, int] = {}
-        self.ratio_sum = 0.0
-        self.max_ratio = 0.0
-        self.queue_ms = self.start_ms = self.transfer_ms = self.execute_ms = 0.0
-
-    @property
-    def requests(self) -> int:
-        """Number of requests that have ended."""
-        return self.hits + self.misses + self.dropped
-
-    def end(self, job: EndedJob, ratio: float) -> bool:
-        """Count a request that ended with this job; return true if it met its SLO.
-
-        Args:
-            job: last job of the request.
-            ratio: latency over SLO.
-        """
-        place = bin_of(ratio)
-        self.counts[place] = self.counts.get(place, 0) + 1
-        self.ratio_sum += ratio
-        self.max_ratio = max(self.max_ratio, ratio)
-        if ratio <= 1.0:
-            self.hits += 1
-            return True
-        self.misses += 1
-        self.queue_ms += job.queue_ms
-        self.start_ms += job.start_ms
-        self.transfer_ms += job.transfer_ms
-        self.execute_ms += job.execute_ms
-        return False
-
-    def add(self, tally: "Tally") -> None:
-        """Add the outcomes of another tally."""
-        self.max_ratio = max(self.max_ratio, tally.max_ratio)
-        for place, count in tally.counts.items():
-            self.counts[place] = self.counts.get(place, 0) + count
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(tally, name))
-
-
-_SUMS = tuple(name for name in Tally.__slots__ if name not in {"counts", "max_ratio"})
-
-
 class TallyWindows:
     """Tallies of all workflows by window of arrival; too many windows become half as many.
 
@@ -157,23 +80,9 @@ class TallyWindows:
                 self._windows.append([Tally() for _ in range(self._workflows)])
         return self._windows[index][workflow]
 
-    def since(self, from_ms: float) -> list[Tally]:
-        """Return the tallies of each workflow over the windows that begin at a time or later."""
-        totals = [Tally() for _ in range(self._workflows)]
-        for tallies in self._windows[ceil(from_ms / self.width_ms) :]:
-            for total, tally in zip(totals, tallies, strict=True):
-                total.add(tally)
-        return totals
-
-    def over_time(self) -> list[Tally]:
-        """Return one tally for each window, over all workflows."""
-        totals = []
-        for tallies in self._windows:
-            total = Tally()
-            for tally in tallies:
-                total.add(tally)
-            totals.append(total)
-        return totals
+    def all(self) -> tuple[tuple[Tally, ...], ...]:
+        """Return the tallies of each window by workflow."""
+        return tuple(map(tuple, self._windows))
 
     def _halve(self) -> None:
         for first, second in zip(self._windows[::2], self._windows[1::2], strict=True):
@@ -226,30 +135,3 @@ class HeldCost:
             self._edges = self._edges[::2]
             self._width_ms *= 2
         self._edge_ms = len(self._edges) * self._width_ms
-
-
-def workflow_result(key: tuple[str, str], slo_ms: float, tally: Tally) -> WorkflowResult:
-    """Return the result of one workflow."""
-    return WorkflowResult(namespace=key[0], name=key[1], slo_ms=slo_ms, **counts([tally]))
-
-
-def counts(tallies: Sequence[Tally]) -> dict[str, Any]:
-    """Return the fields of `Counts` over several tallies."""
-    total = Tally()
-    for tally in tallies:
-        total.add(tally)
-    ended = total.hits + total.misses
-    return {
-        "requests": total.requests,
-        "hits": total.hits,
-        "misses": total.misses,
-        "dropped": total.dropped,
-        "ran_dollars": total.ran_dollars,
-        "ran_joules": total.ran_joules,
-        "latency": Latency(
-            tuple(total.counts.get(place, 0) for place in range(BINS)),
-            total.ratio_sum / ended if ended else 0.0,
-            total.max_ratio,
-        ),
-        "missed": Phases(total.queue_ms, total.start_ms, total.transfer_ms, total.execute_ms),
-    }

@@ -1,112 +1,13 @@
 """Result of a run: constant-memory aggregates, frozen, and equal for equal seeds."""
 
-from dataclasses import dataclass, field, fields, is_dataclass
-from math import log
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, NamedTuple, Self
 
-from workbench.simulation.steady_state import OverTime, SteadyState
+from workbench.simulation.counts import Counts
+from workbench.simulation.steady_state import OverTime, SteadyState, judged
+from workbench.simulation.windows import RunWindows, WorkflowResult
 
-BIN_RATIO = 0.005  # width of a bin of latency over SLO, up to 10 SLOs
-EVEN_BINS = 2_000  # of that width
-BINS_GROW = 1.005  # beyond, each is so much wider than the one before
-BINS = EVEN_BINS + 2_400  # up to 1.6 million SLOs; the last one has all beyond
-
-
-def bin_of(ratio: float) -> int:
-    """Return the bin of a latency over SLO."""
-    place = int(ratio / BIN_RATIO)
-    if place < EVEN_BINS:
-        return place
-    beyond = int(log(ratio / (EVEN_BINS * BIN_RATIO)) / log(BINS_GROW))
-    return min(EVEN_BINS + max(beyond, 0), BINS - 1)
-
-
-def bin_end_ratio(place: int) -> float:
-    """Upper edge of a bin, in SLOs."""
-    if place < EVEN_BINS:
-        return (place + 1) * BIN_RATIO
-    return EVEN_BINS * BIN_RATIO * BINS_GROW ** (place + 1 - EVEN_BINS)
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """Latency over SLO of the requests that ended in a result, as a histogram.
-
-    Attributes:
-        counts: number of requests in each bin of `bin_of`.
-        mean, max_ratio: mean and maximum of latency over SLO.
-    """
-
-    counts: tuple[int, ...]
-    mean: float
-    max_ratio: float
-
-    def quantile(self, ratio: float) -> float:
-        """Return a quantile of latency over SLO, to half a bin; 0 without requests."""
-        rank_count = ratio * sum(self.counts)
-        seen = 0
-        for i, count in enumerate(self.counts):
-            seen += count
-            if count and seen >= rank_count:
-                if i == BINS - 1:
-                    return self.max_ratio
-                begin = bin_end_ratio(i - 1) if i else 0.0
-                return min((begin + bin_end_ratio(i)) / 2, self.max_ratio)
-        return 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Phases:
-    """Phases of the requests' longest chains of stages, ms in total."""
-
-    queue_ms: float
-    start_ms: float  # cold starts, and the rest of starts under way
-    transfer_ms: float
-    execute_ms: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """Outcomes of requests, and their cost.
-
-    Attributes:
-        requests: number of requests that arrived; each is a hit, a miss or dropped.
-        hits, misses: number of requests that ended within their SLO, or after it.
-        dropped: number of requests that were given up, or still queued when no event could help.
-        ran_dollars: cost of the requests' parts of the runs: run time times the configuration's
-            price.
-        ran_joules: energy of the runs above that of the idle cluster, by the scenario's `power`.
-        latency: latency over SLO of hits and misses.
-        missed: phases of the misses.
-    """
-
-    requests: int
-    hits: int
-    misses: int
-    dropped: int
-    ran_dollars: float
-    ran_joules: float
-    latency: Latency
-    missed: Phases
-
-    @property
-    def hit_ratio(self) -> float:
-        """Hits over requests; 0 without requests."""
-        return self.hits / self.requests if self.requests else 0.0
-
-    @property
-    def ran_dollars_per_thousand(self) -> float:
-        """Dollars per 1,000 requests for what ran; 0 without requests."""
-        return 1000.0 * self.ran_dollars / self.requests if self.requests else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowResult(Counts):
-    """Result of one workflow."""
-
-    namespace: str
-    name: str
-    slo_ms: float
+_NOT_IN_JSON = frozenset({"windows", "planning_s", "setup_s"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +20,8 @@ class Result(Counts):
         simulated_ms: virtual time of the last event.
         steady_state: length of the warm-up that was left out, and the verdict on what follows.
         over_time: outcomes and cost by window of arrival, over the whole run.
+        windows: outcomes and cost from which another warm-up can be left out; not part of
+            `as_json`.
         workflows: counts by workflow, in the order of the arrivals.
         idle_dollars: cost of what containers held while nothing ran in them: idle shares, starts,
             transfers. From the end of the warm-up to the last answer.
@@ -147,6 +50,7 @@ class Result(Counts):
     simulated_ms: float
     steady_state: SteadyState
     over_time: OverTime
+    windows: RunWindows = field(repr=False)
     workflows: tuple[WorkflowResult, ...]
     idle_dollars: float
     bound_dollars: float | None
@@ -206,11 +110,15 @@ class Result(Counts):
         """Batches begun a second of the virtual clock."""
         return 1000.0 * self.runs / self.simulated_ms if self.simulated_ms else 0.0
 
+    def since(self, warmup_ms: float) -> Self:
+        """Return the result without another warm-up, which an MSER-5 of several runs has found."""
+        steady_state = replace(judged(self.over_time, warmup_ms), rule="MSER-5")
+        return replace(self, steady_state=steady_state, **self.windows.since(warmup_ms))
+
     def as_json(self) -> dict[str, Any]:
-        """Return all but the wall times: equal runs give equal bytes."""
-        values: dict[str, Any] = _as_json(self)
-        del values["planning_s"], values["setup_s"]
-        return values
+        """Return all but the windows and the wall times: equal runs give equal bytes."""
+        names = [item.name for item in fields(self) if item.name not in _NOT_IN_JSON]
+        return {name: _as_json(getattr(self, name)) for name in names}
 
 
 class RequestRecord(NamedTuple):

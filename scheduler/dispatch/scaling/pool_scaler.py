@@ -1,16 +1,17 @@
 """Slices of pools from demand: which to start and which to stop."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 from typing import NamedTuple
 
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.pods import FunctionKey, Share
+from scheduler.dispatch.pods import FunctionKey, PodState, Share
 from scheduler.dispatch.scaling.pod_counts import backlog_pods, met_ratio, objective_ratio
 from scheduler.dispatch.scaling.pod_stops import has_place
 from scheduler.dispatch.scaling.pod_targets import (
     BUSY_MIN_PODS,
+    SURPLUS_MS,
     CountLimits,
     PodTarget,
     StartBackoff,
@@ -28,6 +29,7 @@ from scheduler.dispatch.slices import Slice, SliceStart
 
 REFUSED_RATIO = 0.75  # of a slice that found no room: the next one is no larger
 REFUSED_MS = 60_000.0  # until larger ones are tried again
+OVERSIZE_PERCENT = 20  # of a slice over the one that would do, for a replacement
 
 PoolKey = tuple[str, str]  # namespace, GPU model
 
@@ -50,6 +52,8 @@ class _Pool:
         self.reserved_text = ""
         self.percent_max = WHOLE_PERCENT
         self.refused_until_ms = -inf
+        self.percent_largest = 0  # of the slices that it has
+        self.oversized_ms = inf  # since when a smaller slice would do
 
 
 class PoolScaler:
@@ -59,6 +63,9 @@ class PoolScaler:
         dispatcher: dispatcher whose functions and slices decide.
         pause_ms: pause after a start that failed: the first one, and the longest.
         slices_min: whole GPUs of a pool at any load.
+
+    Attributes:
+        replaced: slices that end when the pods in others are ready; theirs count no more.
     """
 
     def __init__(
@@ -69,6 +76,7 @@ class PoolScaler:
         self._pause_ms = pause_ms
         self._pools: dict[PoolKey, _Pool] = {}
         self._wanted: dict[FunctionKey, int] = {}
+        self.replaced: set[Slice] = set()
 
     def notes(self, namespace: str) -> str:
         """Tell why pods of a namespace hold their shares; empty: they run in slices."""
@@ -82,6 +90,8 @@ class PoolScaler:
         """Report a slice that found no room; the next attempt waits, and is smaller."""
         pool = self._pool((start.namespace, start.gpu_model))
         pool.backoff.failed(now_ms)
+        if pool.percent_largest > start.percent:  # it was to take the place of a larger one
+            return
         pool.percent_max = int(REFUSED_RATIO * start.percent)
         pool.refused_until_ms = now_ms + REFUSED_MS
 
@@ -115,12 +125,13 @@ class PoolScaler:
         for key, target in targets.items():
             functions.setdefault((key[0], target.share.gpu_model), {})[key] = target
         self._wanted.clear()
+        replaced, self.replaced = self.replaced, set()
         changes = SliceChanges([], [])
         all_live = [gpu_slice for gpu_slice in self._dispatcher.slices if not gpu_slice.is_closed]
         for pool_key in dict.fromkeys((*functions, *self._pools)):
             pool = self._pool(pool_key)
             live = [s for s in all_live if (s.namespace, s.gpu_model) == pool_key]
-            slices = sum(gpu_slice.is_open for gpu_slice in live)
+            slices = sum(s.is_open and s not in replaced for s in live)
             listed = functions.get(pool_key, {})
             size = self._size(pool_key, listed, needed, prices, headroom_ratio, slices, now_ms)
             for key, processes in size.processes.items():
@@ -164,10 +175,11 @@ class PoolScaler:
         shares = tuple(function.share for function in functions.values())
         if shares != pool.shares:  # not at each rate: pods would change between both modes
             pool.shares = shares
-            pool.reserved_text = reserved_text(
-                [f._replace(busy_pods=max(f.busy_pods, BUSY_MIN_PODS)) for f in functions.values()],
-                gpu,
-            )
+            busy = [
+                f._replace(busy_pods=max(f.busy_pods, BUSY_MIN_PODS)) for f in functions.values()
+            ]
+            # Whole GPUs that are held at any load are paid, and reserved pods would not hold them.
+            pool.reserved_text = "" if self._slices_min else reserved_text(busy, gpu)
         for target in targets.values():
             target.pooled = not pool.reserved_text
         if pool.reserved_text or not functions:
@@ -194,14 +206,39 @@ class PoolScaler:
     ) -> None:
         fitting = [gpu_slice for gpu_slice in live if gpu_slice.percent >= size.percent]
         smaller = [gpu_slice for gpu_slice in live if gpu_slice.percent < size.percent]
+        pool.percent_largest = max((gpu_slice.percent for gpu_slice in live), default=0)
         counts = pool.counts
         if not counts.expected:
             counts.expected = size.slices
-        missing = counts.allowed(size.slices, len(fitting), now_ms) - len(fitting)
+        # Larger slices come beside the smaller ones, which end after them.
+        wanted = size.slices + len(smaller)
+        missing = counts.allowed(wanted, len(live), now_ms) - len(live)
         if missing > 0 and now_ms >= pool.backoff.retry_ms:
             changes.starts.extend([SliceStart(*key, size.percent, size.cpus)] * missing)
-        by_use = sorted(fitting, key=lambda gpu_slice: gpu_slice.used_percent)
-        surplus = counts.surplus(size.slices, len(fitting), now_ms)
-        changes.stops.extend(by_use[:surplus])
-        if missing <= 0 and all(gpu_slice.is_open for gpu_slice in fitting):
-            changes.stops.extend(smaller)
+        is_whole = len(fitting) >= size.slices and all(gpu_slice.is_open for gpu_slice in fitting)
+        if is_whole and self._is_oversized(pool, size, fitting, now_ms):
+            changes.starts.append(SliceStart(*key, size.percent, size.cpus))
+        # The largest first: a slice of another size has taken its place.
+        by_use = sorted(fitting, key=lambda known: (-known.percent, known.used_percent))
+        surplus = by_use[: counts.surplus(size.slices, len(fitting), now_ms)]
+        ends = [*surplus, *smaller] if is_whole else surplus
+        remaining = [known for known in fitting if known not in surplus]
+        served = [known for known in ends if self._is_served_by(remaining, known)]
+        changes.stops.extend(served)
+        self.replaced.update(known for known in ends if known not in served)
+
+    def _is_served_by(self, others: Sequence[Slice], ended: Slice) -> bool:
+        """Return true if each function of a slice has a ready pod in another, or there is none."""
+        pods = list(self._dispatcher.pods)
+        ready = {p.function for p in pods if p.state is PodState.READY and p.slice in others}
+        return not others or all(p.function in ready for p in pods if p.slice is ended)
+
+    @staticmethod
+    def _is_oversized(pool: _Pool, size: PoolSize, fitting: Sequence[Slice], now_ms: float) -> bool:
+        """Return true if a smaller slice would have done in place of the only one for a while."""
+        is_larger = [known.percent - size.percent >= OVERSIZE_PERCENT for known in fitting] == [
+            True
+        ]
+        if size.slices != 1 or not is_larger:
+            pool.oversized_ms = now_ms
+        return now_ms - pool.oversized_ms >= SURPLUS_MS and now_ms >= pool.backoff.retry_ms

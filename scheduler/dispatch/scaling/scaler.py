@@ -273,6 +273,7 @@ class Scaler:
             function = self._dispatcher.functions[key]
             limits = self._limits.get(key, _NO_LIMITS)
             pods = [p for p in function.pool.usable() if target.matches(p) and has_place(p)]
+            pods = [p for p in pods if p.slice not in self._pools.replaced]
             target.wanted_pods = max(self._wanted(key, target, now_ms), limits.min_pods)
             wanted = min(target.wanted_pods, limits.max_pods)
             start = PodStart(key, target.share, target.pooled)

@@ -10,6 +10,7 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Run
 from scheduler.gateway.calls import CallError, CallMovedError
 from scheduler.gateway.model_server import ModelServerError, NotOwnerError
+from scheduler.gateway.serving.call_trace import TracedRun
 from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
 from scheduler.gateway.serving.recorder import BatchEnded, CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
@@ -68,6 +69,10 @@ class BatchRunner:
 
     async def _run(self, connected: ConnectedPod, run: Run) -> None:
         ranges: list[RowRange] = [job.part for job in run.jobs]
+        traced_run = TracedRun(run)
+        for job in run.jobs:
+            traced_call: ServedCall = job.request.payload
+            traced_call.attempts.append((traced_run, job.since_ms, job.late))
         began_ms = self._now_ms()
         try:
             outputs = await connected.server.infer(
@@ -84,18 +89,22 @@ class BatchRunner:
             log.warning("batch failed", pod=run.pod.name, rows=run.rows, error=str(error))
             if isinstance(error, ModelServerError) and error.is_unreachable:
                 self.on_unreachable(connected)
-            self._run_failed(connected, run, error)
+            self._run_failed(connected, run, traced_run, error)
         except Exception as error:  # its calls must not wait forever
             log.exception("batch ended with an error of the gateway", pod=run.pod.name)
-            self._run_failed(connected, run, error)
+            self._run_failed(connected, run, traced_run, error)
         else:
-            now_ms = self._now_ms()
+            now_ms = traced_run.ended_ms = self._now_ms()
             self._dispatcher.run_ended(run, now_ms)
             self._report(run, now_ms - began_ms)
         self._on_report()
 
-    def _run_failed(self, connected: ConnectedPod, run: Run, error: Exception) -> None:
-        now_ms = self._now_ms()
+    def _run_failed(
+        self, connected: ConnectedPod, run: Run, traced_run: TracedRun, error: Exception
+    ) -> None:
+        now_ms = traced_run.ended_ms = self._now_ms()
+        is_server_error = isinstance(error, ModelServerError)
+        traced_run.error = connected.without_address(error) if is_server_error else str(error)
         is_joined = len(run.jobs) > 1
         is_refusal = isinstance(error, ModelServerError) and error.is_refusal
         for job in run.jobs:

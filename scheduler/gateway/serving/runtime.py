@@ -19,6 +19,7 @@ from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.gateway.calls import RETRY_AFTER_S, CallError, InferAnswer, InferCall
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.serving.batch_runner import BatchRunner
+from scheduler.gateway.serving.call_trace import TraceRing
 from scheduler.gateway.serving.connected_pods import ConnectedPods, ConnectServer
 from scheduler.gateway.serving.pod_probes import PodProbes
 from scheduler.gateway.serving.recorder import CallRecorder
@@ -46,6 +47,7 @@ class Runtime:
 
     Attributes:
         is_draining: true if new calls are refused.
+        traces: stages of calls that were late, and of a sample of the others.
         on_waiting: callback for each call that finds no free pod.
     """
 
@@ -58,6 +60,7 @@ class Runtime:
         rows_max: int,
         on_late: OnLate = "cheapest",
     ) -> None:
+        self.traces = TraceRing()
         self._recorder = recorder
         self._rows_max = rows_max
         self._on_late: OnLate = on_late
@@ -332,9 +335,7 @@ class Runtime:
         del now_ms
         served_call: ServedCall = request.payload
         try:
-            served_call.succeed(
-                queue_ms=job.queue_ms, start_ms=job.start_ms, execute_ms=job.execute_ms
-            )
+            served_call.succeed(job)
         except MessageError as error:
             served_call.fail(error)
 
@@ -345,6 +346,7 @@ class Runtime:
         if reason == "failed" and served_call.error is not None:
             error = served_call.error
         elif reason == "late":
+            served_call.add_waits([job], self._dispatcher.functions)
             age_ms = now_ms - request.arrival_ms
             error = CallError(
                 504 if job.execute_ms else 503,
@@ -371,9 +373,10 @@ class Runtime:
             self._idle.set()
         now_ms = self.now_ms()
         if not request.ended:  # the client has gone, or its limit is over
+            served_call.add_waits(request.waiting, self._dispatcher.functions)
             self._dispatcher.cancel(request, now_ms)
             self._set_timer()
-        served_call.record(self._recorder, now_ms - request.arrival_ms)
+        served_call.record(self._recorder, self.traces, request, now_ms)
 
     # -- time ----------------------------------------------------------------------------------
 

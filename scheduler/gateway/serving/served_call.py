@@ -1,9 +1,19 @@
 """One call on its way through the stages: its tensors, its answer, and what it took."""
 
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from scheduler.dispatch.pods import FunctionKey
+from scheduler.dispatch.requests import Job, Request
+from scheduler.dispatch.workflow_queues import FunctionState
 from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
+from scheduler.gateway.serving.call_trace import (
+    Attempt,
+    CallTrace,
+    TraceRing,
+    Wait,
+    missing_resource,
+)
 from scheduler.gateway.serving.recorder import CallRecorder, CallResult
 from scheduler.gateway.serving.served_workflow import ServedWorkflow
 from scheduler.oip.batch import RowRange, reunite, row_ranges
@@ -25,9 +35,22 @@ class ServedCall:
         outputs: outputs of the stages that have ended, by stage.
         error: error of the call's last batch; None before.
         batch: rows of the largest batch that the call was part of.
+        attempts: batches that the call was part of, for its trace.
+        waits: stages whose queue it was in at its end, for its trace.
     """
 
-    __slots__ = ("_answered_parts", "answer", "batch", "call", "error", "only", "outputs", "served")
+    __slots__ = (
+        "_answered_parts",
+        "answer",
+        "attempts",
+        "batch",
+        "call",
+        "error",
+        "only",
+        "outputs",
+        "served",
+        "waits",
+    )
 
     def __init__(
         self,
@@ -43,6 +66,8 @@ class ServedCall:
         self.outputs: dict[int, Sequence[Tensor]] = {}
         self.error: Exception | None = None
         self.batch = 0
+        self.attempts: list[Attempt] = []
+        self.waits: list[Wait] = []
         self._answered_parts: dict[int, dict[int, Sequence[Tensor]]] = {}
 
     def enter(self, stage: int, rows_max: int, *, binary: bool) -> list[RowRange]:
@@ -71,8 +96,8 @@ class ServedCall:
         if sum(tensors[0].rows for tensors in parts.values()) == request.rows:
             self.outputs[stage] = reunite([parts[first] for first in sorted(parts)])
 
-    def succeed(self, *, queue_ms: float, start_ms: float, execute_ms: float) -> None:
-        """Answer the client.
+    def succeed(self, job: Job) -> None:
+        """Answer the client; ``job`` was its last.
 
         Raises:
             MessageError: an output that the client requests is missing.
@@ -80,23 +105,62 @@ class ServedCall:
         outputs = self.served.flow.answer(self.call.request, self.outputs, self.only)
         if not self.answer.done():
             self.answer.set_result(
-                InferAnswer(outputs, queue_ms, execute_ms, self.batch, start_ms > 0)
+                InferAnswer(outputs, job.queue_ms, job.execute_ms, self.batch, job.start_ms > 0)
             )
 
-    def record(self, recorder: CallRecorder, latency_ms: float) -> None:
+    def record(
+        self, recorder: CallRecorder, traces: TraceRing, request: Request, ended_ms: float
+    ) -> None:
         """Report the end of the call, unless another replica answers it."""
+        result = self._report(recorder, ended_ms - request.arrival_ms)
+        if result is not None and traces.takes(result, self.call.headers):
+            traces.add(self._trace(request, result, ended_ms))
+
+    def _report(self, recorder: CallRecorder, latency_ms: float) -> CallResult | None:
+        """Return the result of a call; None: it was invalid, or another replica answers it."""
         answer, workflow = self.answer, self.served.key
         error = None if answer.cancelled() else answer.exception()
         if isinstance(error, CallError | MessageError) and error.status in _INVALID:
             recorder.call_refused(workflow, error.status)
-        elif self.only is not None or isinstance(error, CallMovedError):
-            return
-        elif answer.cancelled() or error is not None:
-            recorder.call_ended(workflow, "dropped", None)
-        else:
-            result: CallResult = "hit" if latency_ms <= self.served.slo_ms else "miss"
+            return None
+        if isinstance(error, CallMovedError):
+            return None
+        if answer.cancelled() or error is not None:
+            result: CallResult = "dropped"
+            if self.only is None:
+                recorder.call_ended(workflow, result, None)
+            return result
+        result = "hit" if latency_ms <= self.served.slo_ms else "miss"
+        if self.only is None:
             cold_start = answer.result().cold_start
             recorder.call_ended(workflow, result, latency_ms / 1000, cold_start=cold_start)
+        return result
+
+    def add_waits(
+        self, jobs: Iterable[Job], functions: Mapping[FunctionKey, FunctionState]
+    ) -> None:
+        """Note the queues that it is in at its end, and what their stages lack."""
+        for job in jobs:
+            missing = missing_resource(functions[self.served.functions[job.stage]].pool)
+            self.waits.append(Wait(job.stage, job.since_ms, missing))
+
+    def _trace(self, request: Request, result: CallResult, ended_ms: float) -> CallTrace:
+        """Return its stages, after its end."""
+        if self.answer.cancelled():
+            error = "the client closed the connection"
+        else:
+            error = str(self.answer.exception() or "")
+        return CallTrace(
+            request,
+            self.served.names,
+            self.call.request.id,
+            self.call.headers,
+            result=result,
+            error=error,
+            ended_ms=ended_ms,
+            attempts=self.attempts,
+            waits=self.waits,
+        )
 
     def fail(self, error: Exception) -> None:
         """Refuse the client's call, unless it was answered or given up."""

@@ -20,6 +20,7 @@ from workbench.commands.simulate.report import facts_of, write_report
 from workbench.commands.simulate.scenario import read_scenario
 from workbench.commands.simulate.table import print_table
 from workbench.simulation.errors import UnknownPolicyError
+from workbench.simulation.runs.comparison import with_common_warm_up
 from workbench.simulation.runs.job import Outcome, SimulationJob
 from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.runs.results_json import write_results
@@ -66,13 +67,18 @@ def compare_policies(
         _write_scenario(out, effective)
     series = _Series(ordered, documents, processes or os.cpu_count() or 1)
     outcomes, written = _outcomes(series, out, resume=resume)
-    if to_json:
-        typer.echo(json.dumps(as_json(outcomes)))
-    else:
-        print_table(aggregate(outcomes))
+    _print(outcomes, to_json=to_json)
     _report_failures(outcomes, ordered=len(ordered))
     if not written:
         raise typer.Exit(1)
+
+
+def _print(outcomes: Sequence[Outcome], *, to_json: bool) -> None:
+    """Print the results; a table without a row is not printed."""
+    if to_json:
+        typer.echo(json.dumps(as_json(outcomes)))
+    elif aggregates := aggregate(outcomes):
+        print_table(aggregates)
 
 
 def _refused(*messages: str) -> typer.Exit:
@@ -124,7 +130,7 @@ def _outcomes(series: _Series, out: Path | None, *, resume: bool) -> tuple[list[
     except OSError as error:
         raise _refused(f"{out}: {error.strerror}") from None
     finally:  # an interrupted series keeps the runs that are complete
-        outcomes = [numbered[number] for number in sorted(numbered)]
+        outcomes = with_common_warm_up([numbered[number] for number in sorted(numbered)])
         written = out is None or not out.is_dir() or _wrote(write_results, out, outcomes, facts)
     if out is not None:
         written = _wrote(write_report, out, outcomes, facts) and written

@@ -11,7 +11,7 @@ from workbench.commands.simulate.jobs import generated_functions
 from workbench.reports.renderer import MissingReportLibraryError
 from workbench.reports.simulated import Comparison, SimulatedPolicy
 from workbench.reports.simulated_page import simulated_page
-from workbench.simulation.result import bin_end_ratio
+from workbench.simulation.counts import bin_end_ratio
 from workbench.simulation.runs.job import Outcome, SimulationJob
 from workbench.simulation.runs.results_json import RESULTS_FILE, TIMINGS_FILE
 from workbench.simulation.runs.runner import REQUESTS_FILE, TRACE_FILE

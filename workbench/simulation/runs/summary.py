@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from workbench.simulation.result import Latency, Phases, Result
+from workbench.simulation.counts import Latency, Phases
+from workbench.simulation.result import Result
 from workbench.simulation.runs.job import Outcome
 
 US_PER_S = 1e6

@@ -8,7 +8,7 @@ from pathlib import Path
 from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.message_text import listed, quoted
 from workbench.files.csv_rows import csv_rows, row_error
-from workbench.profiles.measured_rows import number
+from workbench.profiles.measured_numbers import number
 from workbench.simulation.workloads.arrivals import WorkflowKey
 from workbench.simulation.workloads.workflow_names import unknown_workflow, workflow_indices
 

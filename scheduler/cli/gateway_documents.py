@@ -1,0 +1,79 @@
+"""JSON documents of the gateways' health ports: by URL, or through the API server's proxy."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from scheduler.cluster.api import Api, connect
+from scheduler.cluster.errors import ApiError, ClusterError
+
+_PODS = {
+    "labelSelector": "app.kubernetes.io/name=esg-scheduler,app.kubernetes.io/component=gateway"
+}
+_HEALTH_PORT = 8890
+_TIMEOUT = aiohttp.ClientTimeout(total=10)
+
+
+class GatewayReadError(Exception):
+    """No gateway could be read; the message says why, and what to do."""
+
+
+async def read_documents(path: str, url: str, kubeconfig: Path | None) -> dict[str, Any]:
+    """Return the document of each gateway that has it, by the gateway's name.
+
+    Args:
+        path: path of the document, from ``/v1`` on.
+        url: URL of one gateway's health port; empty: all gateways of the cluster.
+        kubeconfig: kubeconfig file; None: as `scheduler.cluster.api.connect`.
+
+    Raises:
+        GatewayReadError: no gateway could be read.
+    """
+    try:
+        if url:
+            return await _read_url(path, url.rstrip("/"))
+        async with connect(kubeconfig) as api:
+            return await _read_pods(api, path)
+    except ClusterError as error:
+        raise GatewayReadError(str(error)) from None
+
+
+async def _read_url(path: str, url: str) -> dict[str, Any]:
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=_TIMEOUT) as session,
+            session.get(url + quote(path)) as answer,
+        ):
+            text = await answer.text()
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise GatewayReadError(
+            f"cannot read {url}: {error!r}; give a gateway's health port"
+        ) from None
+    if answer.status == 404:  # noqa: PLR2004
+        return {}
+    if not answer.ok:
+        raise GatewayReadError(f"{url}{path} answered {answer.status}: {text[:200]}")
+    return {url: json.loads(text)}
+
+
+async def _read_pods(api: Api, path: str) -> dict[str, Any]:
+    pods = (await api.get("/api/v1/pods", query=_PODS))["items"]
+    documents, problem = {}, ""
+    for pod in pods:
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        proxy = f"/api/v1/namespaces/{namespace}/pods/{name}:{_HEALTH_PORT}/proxy"
+        try:
+            documents[name] = await api.get(proxy + quote(path))
+        except ApiError as error:
+            if error.status != 404:  # noqa: PLR2004
+                problem = f"pod {namespace}/{name}: {error}"
+        except ClusterError as error:
+            problem = f"pod {namespace}/{name}: {error}"
+    if not pods:
+        raise GatewayReadError("the cluster has no gateway pod; give --from URL")
+    if not documents and problem:
+        raise GatewayReadError(problem)
+    return documents

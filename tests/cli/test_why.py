@@ -1,0 +1,91 @@
+"""``esg why``: a late request from a gateway's health port, and through the API server's proxy."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.command_line import esg
+from workbench.cluster.api_server import write_kubeconfig
+
+STAGE = {
+    "stage": "detect", "pod": "vision/detect-0", "node": "n0", "gpu_model": "T4", "cpu": 2,
+    "gpu_percent": 30, "pooled": False, "rows": 4, "planned_batch": 4, "since_ms": 1.0,
+    "begin_ms": 901.0, "execute_ms": 901.0, "ended_ms": 1001.0, "planned_end_ms": 991.0,
+    "profiled_ms": 90.0, "slack_ms": 99.0, "served_as_late": False, "critical": True,
+    "error": "", "cold_start_ms": 900.0, "queue_ms": 0.0, "share_ms": 0.0, "run_ms": 100.0,
+    "profile_ms": 90.0, "over_profile_ms": 10.0,
+}  # fmt: skip
+REPORT = {
+    "id": "1-1", "namespace": "vision", "workflow": "w", "arrived": "2026-01-01T00:00:00.000+00:00",
+    "result": "miss", "error": "", "latency_ms": 1001.0, "allowed_ms": 1000.0,
+    "cause": "cold_start", "explanation": "it waited for the start of a pod",
+    "parts_ms": {"receive": 1.0, "cold_start": 900.0, "profile": 90.0, "over_profile": 10.0},
+    "stages": [STAGE], "waits": [],
+}  # fmt: skip
+PROXY = "/api/v1/namespaces/esg/pods/gateway-{}:8890/proxy"
+
+
+@pytest.fixture
+def server():
+    """Serve a gateway's document, and an API server in front of two of them."""
+    pods = [{"metadata": {"namespace": "esg", "name": f"gateway-{number}"}} for number in (0, 1)]
+    answers = {
+        "/v1/requests/1-1": REPORT,
+        PROXY.format(1) + "/v1/requests/1-1": REPORT,
+        "/api/v1/pods": {"items": pods},
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            answer = answers.get(self.path.partition("?")[0])
+            text = json.dumps(answer or {"detail": "there is no such request"}).encode()
+            self.send_response(404 if answer is None else 200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
+        thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{serving.server_port}"
+        serving.shutdown()
+        thread.join()
+
+
+def test_cause_and_stages_are_printed(server):
+    """The cause in words, the parts of the time, and each stage with its pod."""
+    result = esg("why", "1-1", "--from", server)
+    assert result.exit_code == 0
+    assert "cause: cold_start: it waited for the start of a pod" in result.stdout
+    assert "1,001.0 ms, 1,000.0 ms allowed" in result.stdout
+    assert "vision/detect-0, 30 % GPU, 2 vCPU" in result.stdout
+
+
+def test_every_gateway_is_asked_through_the_api_server(server, tmp_path):
+    """The request is that of the second replica."""
+    write_kubeconfig(tmp_path / "kubeconfig", server)
+    result = esg("why", "1-1", "--kubeconfig", str(tmp_path / "kubeconfig"), "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == REPORT
+
+
+def test_unknown_request_is_an_error(server, tmp_path):
+    """The message says why a request may be unknown."""
+    write_kubeconfig(tmp_path / "kubeconfig", server)
+    for options in (["--from", server], ["--kubeconfig", str(tmp_path / "kubeconfig")]):
+        result = esg("why", "2-2", *options)
+        assert result.exit_code == 1
+        assert "no gateway has the request 2-2" in result.stderr
+
+
+def test_unreachable_gateway_is_an_error():
+    """The message names the address."""
+    result = esg("why", "1-1", "--from", "http://127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "cannot read http://127.0.0.1:1" in result.stderr

@@ -1,0 +1,120 @@
+"""``esg local``: the gateway over model servers that run already, without a cluster."""
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import aiohttp
+import typer
+
+from scheduler.cli.attainability import unattainable
+from scheduler.cli.document_files import read_paths, read_settings, require_sound
+from scheduler.cli.environment import from_environment
+from scheduler.cli.logs import configure_logging
+from scheduler.gateway.settings import GatewaySettings
+from scheduler.model.catalogue import Catalogue, missing_profiles
+from scheduler.model.documents import Document, Workflow
+from scheduler.model.function_server import FunctionServer
+from scheduler.server import event_loop
+from scheduler.server.sockets import ListenError
+from scheduler.settings import Settings
+from workbench.cluster.process import ProgramError, free_port, wait_until
+from workbench.local.first_request import curl_command
+from workbench.local.gateway import local_store, run_local
+from workbench.local.servers import (
+    LocalServer,
+    LocalServerError,
+    match_servers,
+    parse_server,
+    protocol_of,
+)
+
+_HOST = "127.0.0.1"
+_INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
+
+
+def run(files: Sequence[Path], servers: Sequence[str], port: int) -> None:
+    """Serve until Ctrl-C; a command with an error ends with status 1."""
+    settings = read_settings(health_host=_HOST)
+    documents = _read(files, settings)
+    gateway = from_environment(GatewaySettings, host=_HOST, port=port or free_port())
+    level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
+    configure_logging(level, as_json=settings.log_json)
+    try:
+        workflows = [d for d in documents if isinstance(d, Workflow)]
+        by_function = match_servers(map(parse_server, servers), workflows)
+        event_loop.run(_serve(documents, by_function, settings, gateway))
+    except (LocalServerError, ListenError, ProgramError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _read(files: Sequence[Path], settings: Settings) -> list[Document]:
+    """Read sound documents with a workflow; warn of one that cannot meet its SLO."""
+    document_set = read_paths(files)
+    catalogue = Catalogue.of(document for _, document in document_set.documents)
+    sources = {d.key: source for source, d in document_set.documents if isinstance(d, Workflow)}
+    require_sound(document_set, missing_profiles(catalogue, sources))
+    if not sources:
+        typer.echo(f"error: no Workflow in {', '.join(map(str, files))}; add one", err=True)
+        raise typer.Exit(1)
+    for problem in unattainable(catalogue, sources, settings, None):
+        typer.echo(f"warning: {problem}", err=True)
+    return [document for _, document in document_set.documents]
+
+
+async def _serve(
+    documents: Sequence[Document],
+    by_function: dict[str, LocalServer],
+    settings: Settings,
+    gateway: GatewaySettings,
+) -> None:
+    models = {d.spec.function: d.model for d in documents if isinstance(d, FunctionServer)}
+    functions = list(by_function)
+    protocols = await asyncio.gather(
+        *(protocol_of(by_function[f], models.get(f, f)) for f in functions)
+    )
+    servers = {f: (by_function[f], p) for f, p in zip(functions, protocols, strict=True)}
+    urls = [_url(d, gateway) for d in documents if isinstance(d, Workflow)]
+    with tempfile.TemporaryDirectory(prefix="esg-local-") as folder:
+        await run_local(
+            local_store(documents, servers),
+            settings,
+            gateway,
+            lambda: _print_addresses(urls, Path(folder)),
+        )
+
+
+def _url(workflow: Workflow, gateway: GatewaySettings) -> str:
+    namespace, name = workflow.key
+    path = "" if namespace == gateway.default_namespace else f"/{namespace}"
+    return f"http://{_HOST}:{gateway.port}{path}/v2/models/{name}"
+
+
+async def _print_addresses(urls: Sequence[str], folder: Path) -> None:
+    """Print the workflows' URLs once they are ready, and a request of the first."""
+    async with aiohttp.ClientSession() as session:
+
+        async def is_ready() -> bool:
+            try:
+                for url in urls:
+                    async with session.get(f"{url}/ready") as answer:
+                        if not answer.ok:
+                            return False
+            except aiohttp.ClientError:
+                return False
+            return True
+
+        await wait_until(is_ready, "the gateway")
+        for url in urls:
+            typer.echo(url)
+        async with session.get(urls[0]) as answer:
+            metadata = await answer.json() if answer.ok else {"inputs": []}
+    command = curl_command(urls[0], metadata, folder)
+    if command:
+        typer.echo(f"A first request:\n\n{command}\n")
+    typer.echo("Ctrl-C ends it.")

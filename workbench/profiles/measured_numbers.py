@@ -1,0 +1,10 @@
+"""Numbers in the text of measurements."""
+
+import re
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def number(text: str) -> float | None:
+    """Parse a finite decimal number; None for any other text, infinity and NaN included."""
+    return float(text) if _NUMBER.fullmatch(text) else None
