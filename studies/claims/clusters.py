@@ -4,7 +4,7 @@ from pathlib import Path
 
 from studies.claims.claim import ClaimedChange
 from studies.claims.training import (
-    Comparison,
+    RivalComparison,
     best_effort_s,
     loads,
     makespan_s,
@@ -25,7 +25,7 @@ def tiresias_changes(data: Path) -> list[ClaimedChange]:
     """Compare with FIFO and with known run times."""
     cells = loads(0.5, 1, 2, 4, 8, jobs=240, **_SHARING)
     fifo, srtf = (
-        Comparison(
+        RivalComparison(
             own="tiresias-events",
             rival=rival,
             environment="sharing",
@@ -44,7 +44,7 @@ def optimus_changes(data: Path) -> list[ClaimedChange]:
     """Compare with tuned jobs."""
     cells = pollux_loads(data, "0.5", "1.0", "1.5", "2.0")
     return [
-        Comparison(
+        RivalComparison(
             own="optimus",
             rival="tiresias",
             environment="pollux",
@@ -80,7 +80,7 @@ def sjf_bsbf_changes(data: Path) -> list[ClaimedChange]:
     """Compare with preemptive policies, and with sharing whatever fits."""
     cells = loads(0.5, 1, 2, 4, 8, jobs=240, **_SHARING)
     return [
-        Comparison(
+        RivalComparison(
             own="sjf-bsbf", rival=rival, environment="sharing", cells=cells, figure=mean_jct_s
         ).change(data, "mean JCT", claimed_ratio, at_best=at_best)
         for rival, claimed_ratio, at_best in (
@@ -95,7 +95,7 @@ def qssf_changes(data: Path) -> list[ClaimedChange]:
     """Compare with FIFO and with preemption."""
     cells = pollux_loads(data, "0.5", "1.0", "1.5", "2.0")
     return [
-        Comparison(
+        RivalComparison(
             own="qssf",
             rival=rival,
             environment="pollux",
@@ -110,7 +110,7 @@ def qssf_changes(data: Path) -> list[ClaimedChange]:
 def themis_changes(data: Path) -> list[ClaimedChange]:
     """Compare fairness and makespan."""
     return [
-        Comparison(
+        RivalComparison(
             own="themis",
             rival=rival,
             environment="shockwave",
@@ -131,7 +131,7 @@ def gandiva_changes(data: Path) -> list[ClaimedChange]:
     trace = data / "training" / "gavel" / "max_min_fairness.trace"
     cells = trace_sizes(trace, 1, 2, 4, 8, gpus=4)
     return [
-        Comparison(
+        RivalComparison(
             own="gandiva",
             rival="isolated",
             environment="gavel",
@@ -148,7 +148,7 @@ def antman_changes(data: Path) -> list[ClaimedChange]:
     trace = data / "training" / "muri" / "trace3.csv"
     cells = trace_sizes(trace, 4, 8, 16, gpus=8, settings={"job_count": 200})
     return [
-        Comparison(
+        RivalComparison(
             own="antman",
             rival="fifo",
             environment="muri",
@@ -168,7 +168,7 @@ def chronus_changes(data: Path) -> list[ClaimedChange]:
     trace = data / "training" / "chronus" / "philly-mix1-first-3000.csv"
     cells = trace_sizes(trace, 12, 16, gpus=8)
     return [
-        Comparison(
+        RivalComparison(
             own="chronus",
             rival="edf consolidated=true",
             environment="chronus",
@@ -187,7 +187,7 @@ def andreas_changes(data: Path) -> list[ClaimedChange]:
     """Compare prices with FIFO and EDF, which choose no GPU models, and with greedy orders."""
     cells = loads(0.2, 0.4, 0.6, 1.0, jobs=30)
     return [
-        Comparison(
+        RivalComparison(
             own="andreas", rival=rival, environment="andreas", cells=cells, figure=price_dollars
         ).change(data, "price", -0.3)
         for rival in (
@@ -203,7 +203,7 @@ def a_online_changes(data: Path) -> list[ClaimedChange]:
     """Compare with FIFO and with known run times."""
     cells = loads(0.2, 0.4, 0.6, 1.0, jobs=30)
     return [
-        Comparison(
+        RivalComparison(
             own="a-online", rival=rival, environment="andreas", cells=cells, figure=mean_jct_s
         ).change(data, "mean JCT", 0.0)
         for rival in ("fifo", "srtf")
@@ -213,7 +213,7 @@ def a_online_changes(data: Path) -> list[ClaimedChange]:
 def bftrainer_changes(data: Path) -> list[ClaimedChange]:
     """Compare with dedicated nodes."""
     dedicated = "bftrainer present_s=1e12"
-    runs = Comparison(
+    runs = RivalComparison(
         own="bftrainer",
         rival=dedicated,
         environment="transient",
@@ -239,7 +239,7 @@ def bftrainer_changes(data: Path) -> list[ClaimedChange]:
 def decima_changes(data: Path) -> list[ClaimedChange]:
     """Compare the tree with its teacher and with the heuristics."""
     return [
-        Comparison(
+        RivalComparison(
             own="dag-tree", rival=rival, environment="executors", cells=sizes(25, 50, 100),
             figure=mean_jct_s,
         ).change(data, "mean JCT", claimed_ratio)
