@@ -20,9 +20,9 @@ from workbench.simulation.result import Result
 from workbench.simulation.scenario import Power, Scenario
 from workbench.simulation.workloads.poisson import Poisson
 
-_SEEDS = range(1)
-_RATES_RPS = (2.0, 8.0)
-_REQUESTS = 400
+_SEEDS = range(2)
+_RATES_RPS = (2.0, 8.0, 20.0)
+_REQUESTS = 1500
 _NODES = 8
 _POWER = Power()
 _WATTS = Prices(

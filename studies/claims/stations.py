@@ -96,11 +96,11 @@ def dysta_changes(data: Path) -> list[ClaimedChange]:  # noqa: ARG001 - needs no
         for what, claimed_ratio in (("violations", -0.1), ("normalised turnaround", -0.75)):
             changes_ratio = {}
             for load in _LOADS:
-                own, peer = (
+                own, rival_mean = (
                     fmean(map(figures[what], results[policy, load])) for policy in ("dysta", rival)
                 )
                 # Violations differ in points, as published; the other figure in proportion.
-                change = own - peer if what == "violations" else own / peer - 1
+                change = own - rival_mean if what == "violations" else own / rival_mean - 1
                 changes_ratio[f"load {load:g}"] = change
             changes.append(
                 ClaimedChange(
@@ -154,11 +154,13 @@ def compass_changes(data: Path) -> list[ClaimedChange]:  # noqa: ARG001 - needs 
     for what, figure in figures.items():
         changes_ratio = {}
         for models in _MODELS_PER_WORKER:
-            own, peer = (
+            own, rival_mean = (
                 fmean(map(figure, results[policy, models])) for policy in ("compass", "home-node")
             )
             label = f"{models} of {_MODELS} models fit a worker"
-            changes_ratio[label] = own / peer - 1 if what == "mean latency" else own - peer
+            changes_ratio[label] = (
+                own / rival_mean - 1 if what == "mean latency" else own - rival_mean
+            )
         changes.append(
             ClaimedChange(
                 what=f"{what} against home-node",

@@ -39,7 +39,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceComparison:
+class RivalComparison:
     """A policy and its rival in one environment.
 
     Attributes:

@@ -55,7 +55,7 @@ def test_the_shortest_remaining_service_counts_gpus():
 
 
 def test_jobs_are_ordered_by_what_like_ones_took():
-    """The job whose kind took less service runs first; a running one stays."""
+    """The waiting job whose kind took less service runs first; a running one stays."""
     kinds = {"long": 100.0, "short": 10.0}
 
     def typed(number, submit_s, model):
