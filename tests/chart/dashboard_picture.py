@@ -3,8 +3,7 @@
     python -m tests.chart.dashboard_picture    # called by `make dashboard-picture`; 5 minutes
 
 It shows the time after the warm-up, in which the gateway creates the first pods. Matplotlib draws
-it,
-not Grafana. Positions, titles, units and queries come from the dashboard.
+it, not Grafana. Positions, titles, units and queries come from the dashboard.
 """
 
 import io
