@@ -257,8 +257,8 @@ bench-objective: setup ## requests in time and their cost by objective and sprea
 	@$(BIN)/python -m studies.plans.objective
 
 .PHONY: bench-warm
-bench-warm: setup ## requests in time, what is set aside, and fewest nodes of reserved and pooled pods (minutes); writes docs/warm.md
-	@$(BIN)/python -m studies.plans.warm
+bench-warm: setup ## requests in time, what is set aside, and fewest nodes of reserved and pooled pods (WARM="--requests 2500 --seeds 1": minutes); writes docs/warm.md
+	@$(BIN)/python -m studies.plans.warm $(WARM)
 
 .PHONY: bench-simulator
 bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)

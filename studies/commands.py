@@ -175,8 +175,12 @@ def paper(
         int, typer.Option(min=1, help="with --data: nodes of one GPU; the load scales with them")
     ] = 4,
     pooled: Annotated[
-        bool, typer.Option("--pooled", help="the pods of warm share a pool's slices of GPUs")
-    ] = False,
+        bool,
+        typer.Option(
+            "--pooled/--reserved",
+            help="the pods of warm share a pool's slices of GPUs, or each holds its own",
+        ),
+    ] = True,
 ) -> None:
     """Repeat the ESG paper's evaluation with all policies and write the document."""
     _require_extra()

@@ -69,6 +69,7 @@ class PageHistory:
         self._held: defaultdict[FunctionKey, float] = defaultdict(float)
         self._pools: defaultdict[str, float] = defaultdict(float)
         self._samples: deque[Sample] = deque(maxlen=_SAMPLES_MAX)
+        self._samples.append(self.now())
 
     async def sample(self) -> None:
         """Add a sample."""

@@ -18,7 +18,7 @@ from scheduler.search.planner import PlanningError
 
 
 class PageReport:
-    """What the live page shows of one gateway.
+    """Figures of one gateway for the live page.
 
     Args:
         service: gateway that is shown.

@@ -95,6 +95,12 @@ class GatewaySettings(BaseSettings):
         "a GPU only while a batch runs, in slices that the gateway's holders hold for the "
         "namespace; reserved: each holds its own all the time",
     )
+    pool_gpus: int = Field(
+        0,
+        ge=0,
+        description="whole GPUs of each model that the pool of each namespace holds at any load, "
+        "as long as one of its functions has a pod, so that a burst finds warm processes on them",
+    )
     holder_image: str = Field(
         "",
         description="image of holders, with a shell and `sleep`; empty: the gateway creates no "

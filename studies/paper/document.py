@@ -62,7 +62,7 @@ def _how(evaluation: Evaluation) -> str:
     if tuple(size.settings) != PAPER_SETTINGS:
         options = repeated("--setting", size.settings)
     options += " --ablation" if size.ablation else ""
-    options += " --pooled" if size.pooled else ""
+    options += "" if size.pooled else " --reserved"
     if len(evaluation.policies) < len(container_policy_names()):
         options += repeated("--policy", evaluation.policies[1:])
     command = f"esg paper --minutes {size.minutes:g} --seeds {size.seeds}{options}"

@@ -1,6 +1,6 @@
 """Cost at equal hit rates under all nine settings: the shipped policy and the cheapest baseline.
 
-    python -m studies.paper.equal_costs [--minutes M] [--seeds N] [--jobs J] [--continue] [--pooled]
+    python -m studies.paper.equal_costs [--minutes M] [--seeds N] [--jobs J] [--reserved]
 
 The tables are printed and written to their part of ``docs/paper.md``. They depend on the simulated
 minutes and the number of seeds alone. INFless and FaST-GShare get the cheapest headroom that
@@ -35,7 +35,7 @@ def equal_costs(findings: Findings, size: EvaluationSize) -> dict[str, str]:
 def _how(size: EvaluationSize) -> str:
     scenario = Scenario()
     command = f"python -m studies.paper.equal_costs --minutes {size.minutes:g} --seeds {size.seeds}"
-    command += " --pooled" if size.pooled else ""
+    command += "" if size.pooled else " --reserved"
     return (
         f"{made_by(command)}: {size.minutes:g} simulated minutes of arrivals a run, "
         f"{size.seeds_text}, {scenario.nodes} nodes.{size.pooled_text} Means over the "
@@ -89,7 +89,7 @@ def main(  # noqa: PLR0913 - options of a command
     document: Path = REPOSITORY / "docs" / "paper.md",
     cache: Path = Path("build/equal-costs"),
     resume: Annotated[bool, typer.Option("--continue")] = False,
-    pooled: Annotated[bool, typer.Option("--pooled")] = False,
+    pooled: Annotated[bool, typer.Option("--pooled/--reserved")] = True,
 ) -> None:
     """Run all searches, print the tables and write them to the document."""
     size = EvaluationSize(minutes=minutes, seeds=seeds, settings=tuple(SETTINGS), pooled=pooled)

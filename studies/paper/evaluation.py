@@ -105,11 +105,13 @@ class Ground:
         scenario: scenario before the changes of a variant.
         workload: function that returns the arrivals of a load for so many minutes.
         ends: true if the workload ends by itself after these minutes.
+        slo_ratio: SLOs over those of the paper's settings.
     """
 
     scenario: Scenario = _DEFAULT
     workload: Callable[[Load, float], Workload] = lambda load, _: Paper(load=load)
     ends: bool = False
+    slo_ratio: float = 1.0
 
 
 GENERATED = Ground()
@@ -135,14 +137,14 @@ class EvaluationSize:
     ablation: bool = True
     resized: bool = True
     ground: Ground = GENERATED
-    pooled: bool = False
+    pooled: bool = True
 
     @property
     def pooled_text(self) -> str:
         """Sentence about the pods of `warm`."""
         if self.pooled:
             return " `warm` has pooled pods: slices of GPUs are set aside for all of them together."
-        return ""
+        return " `warm` has reserved pods: each holds its share while it is idle."
 
     @property
     def seeds_text(self) -> str:
@@ -172,7 +174,10 @@ def order_of(variant: Variant, name: str, size: EvaluationSize, seed: int) -> Or
     """Return one run of a variant under a setting."""
     setting = SETTINGS[name]
     ground = size.ground
-    changes = {"slo_factor": setting.slo_factor, "pool": size.pooled and variant.policy == SHIPPED}
+    changes = {
+        "slo_factor": setting.slo_factor * ground.slo_ratio,
+        "pool": size.pooled and variant.policy == SHIPPED,
+    }
     requests = None
     if not ground.ends:
         requests = max(round(60_000 * size.minutes / mean_gap_ms(setting.load)), 1)

@@ -8,8 +8,8 @@ from scheduler.model.documents import Document, FunctionProfile, Workflow
 from studies.page import made_by, markdown_table, repeated
 from studies.paper.document import BLOCKS, Evaluation
 from studies.paper.evaluation import Ground
-from studies.paper.measured import LOAD_RATIO, measured_ground
-from studies.paper.vision_workflows import PERCENT_MIN, Assumptions, vision_documents
+from studies.paper.measured import LOAD_RATIO, SLO_RATIO, measured_ground
+from workbench.profiles.vision_workflows import PERCENT_MIN, Assumptions, vision_documents
 
 MEASURED_POLICIES = (
     "infless",
@@ -62,7 +62,7 @@ def _how(evaluation: Evaluation) -> str:
         f"esg paper --data DIR --nodes {scenario.nodes} --minutes {size.minutes:g} "
         f"--seeds {size.seeds}"
     )
-    command += " --pooled" if size.pooled else ""
+    command += "" if size.pooled else " --reserved"
     if tuple(evaluation.policies[1:]) != MEASURED_POLICIES:
         command += repeated("--policy", evaluation.policies[1:])
     return (
@@ -71,7 +71,8 @@ def _how(evaluation: Evaluation) -> str:
         f"{scenario.cpus} vCPU. Measured: latencies by model, batch and MPS share "
         f"(`{_PROFILES.name}` of RaPP, Apache-2.0), arrivals per minute "
         "(Azure Functions 2019, 100 functions, CC-BY), scaled to "
-        f"{100 * LOAD_RATIO:g} % of the paper's load per node and unit of work. Assumed, because "
+        f"{100 * LOAD_RATIO:g} % of the paper's load per node and unit of work. SLOs are "
+        f"{SLO_RATIO:g} times those of the settings: 1.0, 1.25 and 1.5 L. Assumed, because "
         f"the table does not have it: {assumed.process_mib:,} MiB a process and "
         f"{assumed.request_mib} MiB a request of the batch on a GPU of "
         f"{scenario.memory_mib:,} MiB, one vCPU a container, cold starts "

@@ -1,35 +1,83 @@
-"""A step of the load, served by a pool and by pods that hold their shares.
+"""A step of the load, served by a pool, by pods that hold their shares, and by other policies.
 
-    python -m studies.plans.steps [--seeds N]
+    python -m studies.plans.steps [--seeds N] [--data DIR] [--document FILE]
 
-The sample workflows at 0.8 of their SLO: two minutes at 5 requests a second, then as many times
-more at once, of all workflows or of half of them. The table has the percent of the requests in time
-by the seconds after the step in which they arrive, and what is set aside. ``pool_gpus`` are GPUs
-that the pool holds at any load.
+The sample workflows at a steady load, then several times as much at once, of all workflows or of
+half of them. Each case has twice the GPUs that the least cost of its largest load (B0) would pay,
+so that there is room for a policy that uses it. The table has the percent of the requests in time
+by the seconds after the step in which they arrive, and what is set aside. With ``--data`` the same
+on measured profiles of others. The tables are written to their part of ``docs/pools.md``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from math import ceil
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from scheduler.model.catalogue import Catalogue
-from studies.page import markdown_table
+from scheduler.model.plan import MS_PER_HOUR
+from scheduler.search.cost_bound import request_bounds_dollars
+from studies.page import REPOSITORY, markdown_table, update_document
 from studies.plans.warm import documents
+from workbench.profiles.vision_workflows import Assumptions, gpulet_table, vision_documents
 from workbench.simulation.engine import simulate
 from workbench.simulation.loop import Observers
 from workbench.simulation.result import RequestRecord, Result
 from workbench.simulation.scenario import Scenario
+from workbench.simulation.scenario_catalogue import shaped
 
-SLO_FACTOR = 0.8
-RATE_RPS = 5.0
-STEP_S, END_S = 120, 160
-WINDOWS_S = ((0, 10), (10, 20), (20, 40))
-NODES = 24
+PEAK_NODES = 6.0  # whose price is B0 of the largest load: ten times as much, of all workflows
+MEASURED_PEAK_NODES = 1.5  # the same of measured models, whose runs take some milliseconds
+LARGEST_FACTOR = 10
+ROOM_RATIO = 2.0  # nodes over those of B0
+MEASURED_ROOM_RATIO = 8.0  # the same where memory and vCPUs bind, of which B0 knows nothing
+STEP_S, END_S = 90, 110
+WINDOWS_S = ((0, 10), (10, 20))
+STEPS = ((10, False), (4, False), (10, True))  # factor, and whether half of the workflows step
+PREFIX = "steps-"  # of the marks in the document
+PODS: Mapping[str, tuple[str, Callable[[int], dict[str, Any]]]] = {  # policy, changes by nodes
+    "pooled, all GPUs held": ("warm", lambda nodes: {"pool": True, "pool_gpus": nodes}),
+    "pooled, by the load": ("warm", lambda _: {"pool": True}),
+    "reserved": ("warm", lambda _: {}),
+    "INFless": ("infless", lambda _: {}),
+    "FaST-GShare": ("fast-gshare", lambda _: {}),
+    "Orion": ("orion", lambda _: {}),
+}
+
+
+class Profiles(NamedTuple):
+    """Workflows with their profiles, and the scenario around them.
+
+    Attributes:
+        peak_nodes: number whose price is the least cost of the largest load.
+        room_ratio: nodes of a cluster over those of the least cost.
+    """
+
+    catalogue: Catalogue
+    scenario: Scenario
+    peak_nodes: float
+    room_ratio: float
+
+    def nodes(self, factor: float) -> int:
+        """Return the size of the cluster for so many times the first load."""
+        return ceil(self.room_ratio * self.peak_nodes * factor / LARGEST_FACTOR)
+
+    @property
+    def rate_rps(self) -> float:
+        """Requests per second before the step."""
+        catalogue, scenario = self.catalogue, self.scenario
+        of_workflows = shaped(catalogue, scenario, tuple(catalogue.workflows))
+        prices = scenario.rules.prices
+        bounds = request_bounds_dollars(of_workflows, prices, scenario.fleet)
+        node_dollars = prices.request_cost_dollars(MS_PER_HOUR, scenario.cpus, 100, 1)
+        node_rps = node_dollars / 3_600.0 / float(np.mean([*bounds.values()]))
+        return node_rps * self.peak_nodes / LARGEST_FACTOR
 
 
 class StepCase(NamedTuple):
@@ -37,19 +85,12 @@ class StepCase(NamedTuple):
 
     factor: int
     half: bool
-    pool: bool
-    pool_gpus: int = 0
+    pods: str
 
-
-CASES = (
-    StepCase(10, half=False, pool=False),
-    StepCase(10, half=False, pool=True),
-    StepCase(10, half=False, pool=True, pool_gpus=12),
-    StepCase(10, half=True, pool=False),
-    StepCase(10, half=True, pool=True, pool_gpus=12),
-    StepCase(4, half=False, pool=False),
-    StepCase(4, half=False, pool=True, pool_gpus=6),
-)
+    @property
+    def mean_factor(self) -> float:
+        """Factor of the load of all workflows together."""
+        return (self.factor + 1) / 2 if self.half else self.factor
 
 
 @dataclass(frozen=True)
@@ -58,6 +99,7 @@ class Step:
 
     case: StepCase
     workflows: tuple[tuple[str, str], ...]
+    rate_rps: float
     seed: int
     chunk: int = 0
 
@@ -69,7 +111,7 @@ class Step:
             rises = not self.case.half or number < len(self.workflows) / 2
             factor = self.case.factor if rises else 1
             for begin_s, end_s, rate in ((0, STEP_S, 1), (STEP_S, END_S, factor)):
-                mean = rate * RATE_RPS / len(self.workflows) * (end_s - begin_s)
+                mean = rate * self.rate_rps / len(self.workflows) * (end_s - begin_s)
                 count = random.poisson(mean)
                 times_ms.append(random.uniform(1000.0 * begin_s, 1000.0 * end_s, count))
                 numbers.append(np.full(count, number, np.int32))
@@ -78,25 +120,61 @@ class Step:
 
 
 @cache
-def samples() -> Catalogue:
-    """Return the sample documents."""
-    return documents()
+def generated() -> Profiles:
+    """Return the sample documents under strict SLOs."""
+    return Profiles(documents(), Scenario(slo_factor=0.8), PEAK_NODES, ROOM_RATIO)
 
 
-def served(case: StepCase, seed: int) -> tuple[Result, list[RequestRecord]]:
+def measured(data: Path) -> dict[str, Profiles]:
+    """Return profiles that others measured, with the memory of their GPUs and of larger ones."""
+    rapp = data / "profiles" / "rapp-v100-mps.csv"
+    gpulet = data / "profiles" / "gpulet" / "inference.csv"
+    turing = Assumptions(gpu_model="NVIDIA GeForce RTX 2080 Ti", percent_min=20)
+    tables = {
+        "RaPP, V100": (rapp.read_text(encoding="utf-8"), Assumptions(), (16,)),
+        "gpulet, RTX 2080 Ti": (
+            gpulet_table(gpulet.read_text(encoding="utf-8")),
+            turing,
+            (24, 11),
+        ),
+    }
+    return {
+        f"{name}, {gib} GiB": Profiles(
+            Catalogue.of(vision_documents(text, name, assumptions)),
+            Scenario(slo_factor=1.2, gpu_models=(assumptions.gpu_model,), memory_mib=gib * 1024),
+            MEASURED_PEAK_NODES,
+            MEASURED_ROOM_RATIO,
+        )
+        for name, (text, assumptions, memories_gib) in tables.items()
+        for gib in memories_gib
+    }
+
+
+def served(profiles: Profiles, case: StepCase, seed: int) -> tuple[Result, list[RequestRecord]]:
     """Run one case."""
     records: list[RequestRecord] = []
-    scenario = Scenario(
-        slo_factor=SLO_FACTOR, nodes=NODES, pool=case.pool, pool_gpus=case.pool_gpus
+    policy, changes = PODS[case.pods]
+    nodes = profiles.nodes(case.mean_factor)
+    scenario = profiles.scenario.model_copy(
+        update={"nodes": nodes, "warmup_ms": 0.0, **changes(nodes)}
     )
-    arrivals = Step(case, tuple(samples().workflows), seed)
-    observers = Observers(on_request=records.append)
-    return simulate(scenario, samples(), arrivals, "warm", seed=seed, observers=observers), records
+    workflows = tuple(profiles.catalogue.workflows)
+    rate_rps = profiles.rate_rps
+    result = simulate(
+        scenario,
+        profiles.catalogue,
+        Step(case, workflows, rate_rps, seed),
+        policy,
+        seed=seed,
+        rates_rps=dict.fromkeys(workflows, rate_rps / len(workflows)),
+        observers=Observers(on_request=records.append),
+    )
+    return result, records
 
 
-def row(case: StepCase, seeds: int) -> list[str]:
+def row(profiles: Profiles, case: StepCase, seeds: int) -> list[str]:
     """Return a row of the table: means over the seeds."""
-    outcomes = [served(case, seed) for seed in range(seeds)]
+    outcomes = [served(profiles, case, seed) for seed in range(seeds)]
     cells = []
     for begin_s, end_s in WINDOWS_S:
         hits = [
@@ -107,16 +185,44 @@ def row(case: StepCase, seeds: int) -> list[str]:
         ]
         cells.append(f"{100 * np.mean(hits):.1f}")
     paid = np.mean([result.dollars_per_thousand for result, _ in outcomes])
-    pods = f"pool, {case.pool_gpus} GPUs at least" if case.pool_gpus else "pool"
+    ratios = [result.paid_bound_ratio or np.nan for result, _ in outcomes]
     of = "half" if case.half else "all"
-    return [f"{case.factor} times, {of}", pods if case.pool else "reserved", *cells, f"{paid:.3f}"]
+    step = f"{case.factor} times, {of}"
+    return [
+        step,
+        str(profiles.nodes(case.mean_factor)),
+        case.pods,
+        *cells,
+        f"{paid:.4f}",
+        f"{np.mean(ratios):.2f}",
+    ]
 
 
-def main(seeds: int = 2) -> None:
-    """Run all cases and print the table."""
+def table(profiles: Profiles, seeds: int) -> str:
+    """Run all cases on some profiles and format them."""
     windows = [f"{begin_s} to {end_s} s" for begin_s, end_s in WINDOWS_S]
-    head = ["step", "pods", *windows, "set aside, $ per 1,000"]
-    typer.echo(markdown_table(head, [row(case, seeds) for case in CASES]))
+    head = ["step", "nodes", "pods", *windows, "set aside, $ per 1,000", "paid / B0"]
+    cases = (StepCase(factor, half, pods) for factor, half in STEPS for pods in PODS)
+    return markdown_table(head, [row(profiles, case, seeds) for case in cases])
+
+
+def main(
+    *,
+    seeds: int = 2,
+    data: Path | None = None,
+    document: Path = REPOSITORY / "docs" / "pools.md",
+) -> None:
+    """Run all cases, print the tables and write them to the document."""
+    grounds = {"Generated profiles": generated(), **({} if data is None else measured(data))}
+    parts = []
+    for name, profiles in grounds.items():
+        parts.append(
+            f"**{name}**, SLO {profiles.scenario.slo_factor:g} L, {seeds} seed{'s' * (seeds > 1)}, "
+            f"{profiles.rate_rps:.1f} requests a second before the "
+            f"step:\n\n{table(profiles, seeds)}"
+        )
+        typer.echo(parts[-1])
+    update_document(document, {"table": "\n".join(parts)}, PREFIX)
 
 
 if __name__ == "__main__":

@@ -316,6 +316,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "otlp_url": "http://collector:4318/v1/traces",
         "drain_s": 12.5,
         "cpus_per_gpu": 16.5,
+        "pool_gpus": 3,
         "access": True,
         "access_issuers": "https://login.example.com",
         "pod_room_s": 90.5,

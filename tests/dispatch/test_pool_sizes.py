@@ -119,13 +119,13 @@ def test_pods_hold_their_shares_where_memory_holds_no_more_of_them(memory_mib, i
 class PoolOwner:
     """Starts and stops what the scaler says at once, on GPUs that are all free."""
 
-    def __init__(self, *, memory_mib=80_000, gpus=20, cold_start_ms=0.0):
-        self.cold_start_ms = cold_start_ms
+    def __init__(self, *, memory_mib=80_000, gpus=20, cold_start_ms=0.0, slices_min=0):
+        self.cold_start_ms, self.room = cold_start_ms, 1_000
         documents = [profile("f0", ROWS, cold_start_ms=500.0), workflow([[]], slo_ms=400.0)]
         self.owner = Owner(documents)
         self.dispatcher = self.owner.dispatcher
         prices = PodPrices(Prices(), 16.0, {GPU: memory_mib})
-        self.scaler = Scaler(self.dispatcher, prices)
+        self.scaler = Scaler(self.dispatcher, prices, slices_min=slices_min)
         self.scaler.set_limits((SPACE, "f0"), PodLimits(pooled=True))
         self.free, self.now_ms, self.numbers = [f"g{i}" for i in range(gpus)], 0.0, count()
 
@@ -156,6 +156,9 @@ class PoolOwner:
 
     def start(self, start):
         pods = list(self.dispatcher.pods)
+        if len(pods) >= self.room:
+            self.scaler.start_failed(start, self.now_ms)
+            return
         on_gpu = {s.gpu: sum(p.gpu == s.gpu for p in pods) for s in self.dispatcher.slices}
         gpu = min(on_gpu, key=on_gpu.get) if start.pooled else ""
         name = f"p{next(self.numbers)}"
@@ -163,6 +166,12 @@ class PoolOwner:
         ready_ms = self.now_ms + self.cold_start_ms
         of = {"gpu": gpu, "pooled": start.pooled, "state": state, "ready_ms": ready_ms}
         self.dispatcher.add_pod(Pod(name, start.function, start.share, **of), self.now_ms)
+
+    def add_ready(self, name, function, share, gpu):
+        """Add a pod to a slice that is ready at once."""
+        pod = Pod(name, function, share, gpu=gpu, pooled=True, ready_ms=0.0)
+        pod.state = PodState.READY
+        self.dispatcher.add_pod(pod, self.now_ms)
 
     def end_runs(self):
         """End all batches that run."""
@@ -290,6 +299,32 @@ def test_a_namespace_says_why_its_pods_hold_their_shares():
     assert PoolOwner().scaler.pool_notes(SPACE) == ""
 
 
+def test_gpus_that_are_held_at_any_load_have_pods_in_slices_whatever_the_memory():
+    """They are paid anyway, and pods that hold their shares would not hold the GPUs."""
+    pool = PoolOwner(memory_mib=600, slices_min=2)
+    pool.expect(50.0)
+    for _ in range(3):
+        pool.step()
+    assert [known.percent for known in pool.dispatcher.slices] == [100, 100]
+    assert {pod.pooled for pod in pool.dispatcher.pods} == {True}
+
+
+def test_pods_of_another_share_make_room_one_by_one():
+    """In slices they serve on while pods of the chosen share start, also in a burst."""
+    pool = PoolOwner()
+    pool.expect(200.0)
+    for _ in range(2):
+        pool.step()
+    pods = list(pool.dispatcher.pods)
+    for pod in pods:
+        pool.dispatcher.remove_pod(pod, pool.now_ms)
+        pool.add_ready(f"old-{pod.name}", pod.function, Share(GPU, 2, 40, 1_000), pod.gpu)
+    pool.room = len(pods)  # of memory
+    stops = [len(pool.step().stops) for _ in range(8)]
+    assert max(stops) == 1
+    assert sum(stops) >= 2
+
+
 def test_the_gpu_with_most_processes_loses_one_first():
     """So that the rest stays evenly spread."""
     pool = PoolOwner()
@@ -299,9 +334,7 @@ def test_the_gpu_with_most_processes_loses_one_first():
     crowded = pool.dispatcher.slices[0].gpu
     (pod, *_) = pool.dispatcher.pods
     for i in range(2):
-        extra = Pod(f"x{i}", pod.function, pod.share, gpu=crowded, pooled=True, ready_ms=0.0)
-        extra.state = PodState.READY
-        pool.dispatcher.add_pod(extra, 0.0)
+        pool.add_ready(f"x{i}", pod.function, pod.share, crowded)
     stopped = []
     while not stopped and pool.now_ms < 2 * MINUTE_MS:
         stopped = pool.step().stops

@@ -6,7 +6,8 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from tests.page import cluster
-from tests.page.conftest import CHROMIUM, Visit, page_server
+from tests.page.conftest import CHROMIUM, Visit
+from tests.page.served import page_server
 
 PICTURES = (
     ("page-overview", "overview", "light", 1100, 420),

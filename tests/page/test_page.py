@@ -7,7 +7,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from tests.page import cluster
-from tests.page.conftest import CHROMIUM, page_server
+from tests.page.conftest import CHROMIUM
+from tests.page.served import page_server
 from tests.require import needing
 
 pytestmark = [pytest.mark.slow, needing(CHROMIUM, "needs Debian's package chromium")]

@@ -94,6 +94,19 @@ def test_a_failed_gpu_takes_its_slice_and_its_pods():
     assert result.hits + result.misses + result.dropped == result.requests
 
 
+def test_without_an_arbiter_neighbours_slow_a_run_by_their_table_too():
+    """`interference` has what a pair costs within a GPU; shares above it cost in proportion."""
+    settings = {"arbiter": False, "pool_gpus": 1, "nodes": 1, "warmup_ms": 0.0}
+    alone, spans = served(**settings)
+    beside, slower = served(**settings, interference={"f0": {"f0": 0.3}})
+    assert {span.function for span in spans} == {"f0"}
+    means_ms = [
+        sum(span.end_ms - span.execute_ms for span in of) / len(of) for of in (spans, slower)
+    ]
+    assert means_ms[1] > 1.05 * means_ms[0]
+    assert beside.hit_ratio <= alone.hit_ratio
+
+
 class _Share:
     gpu_percent = 60
 

@@ -65,6 +65,7 @@ async def play(config: DemoConfig, console: Console) -> DemoSummary:
     """
     _say(console, "starting an API server in memory, esg serve, esg gateway and model servers")
     async with demo_cluster(config) as cluster:
+        _say(console, f"live page: {cluster.page}")
         shortest_ms, longest_ms = GAPS_MS[config.load]
         _say(
             console,

@@ -220,7 +220,9 @@ class Scenario(BaseModel):
         "holds its memory alone, and takes its vCPUs and its share from the slice for each run",
     )
     pool_gpus: CountOrNone = Field(
-        default=0, description="`pool`: GPUs that the pool sets aside at any load"
+        default=0,
+        description="`pool`: GPUs that the pool sets aside at any load; above 0, pods are pooled "
+        "also where memory holds hardly more of them than percent and vCPUs do",
     )
     arbiter: bool = Field(
         default=True,

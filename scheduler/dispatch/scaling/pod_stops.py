@@ -20,7 +20,8 @@ def stopped_pods(
     stops = [pod for pod in idle if not target.matches(pod)]
     if len(matching) < wanted:
         stops = _room_for(target.share, target.failed_starts, stops)
-    elif stops:
+    # In a slice a pod of another share takes no percent from the others, and may serve a burst.
+    if stops and (len(matching) >= wanted or all(pod.pooled for pod in stops)):
         stops = stops[:1] if target.may_replace(now_ms) else []
     target.failed_starts = 0
     surplus = target.surplus(wanted, len(matching), now_ms)

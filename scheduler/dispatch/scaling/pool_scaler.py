@@ -175,10 +175,11 @@ class PoolScaler:
         shares = tuple(function.share for function in functions.values())
         if shares != pool.shares:  # not at each rate: pods would change between both modes
             pool.shares = shares
-            pool.reserved_text = reserved_text(
-                [f._replace(busy_pods=max(f.busy_pods, BUSY_MIN_PODS)) for f in functions.values()],
-                gpu,
-            )
+            busy = [
+                f._replace(busy_pods=max(f.busy_pods, BUSY_MIN_PODS)) for f in functions.values()
+            ]
+            # Whole GPUs that are held at any load are paid, and reserved pods would not hold them.
+            pool.reserved_text = "" if self._slices_min else reserved_text(busy, gpu)
         for target in targets.values():
             target.pooled = not pool.reserved_text
         if pool.reserved_text or not functions:

@@ -104,6 +104,7 @@ class TemplatePods:
         self._scaler = Scaler(
             runtime.dispatcher,
             PodPrices(settings.prices, gateway.cpus_per_gpu),
+            slices_min=gateway.pool_gpus,
             pause_ms=START_PAUSE_MS,
         )
         self.holders = SliceHolders(

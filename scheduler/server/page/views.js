@@ -106,9 +106,9 @@ function gpus({ overview: document, gpus: report }, _, redraw) {
     el("p", { class: "soft" }, "A full colour runs a batch now, a light one is granted and idle, a dashed frame is the slice of a pool. The thin bar is granted memory."),
     legend([...new Set(names)].sort()),
     controls(pages, redraw),
-    ...nodes.slice(page * NODES_PER_PAGE, (page + 1) * NODES_PER_PAGE).map((node) => el("section", { class: "node", "aria-label": `node ${node.name}` },
+    el("div", { class: all.length > report.nodes.length ? null : "nodes" }, ...nodes.slice(page * NODES_PER_PAGE, (page + 1) * NODES_PER_PAGE).map((node) => el("section", { class: "node", "aria-label": `node ${node.name}` },
       el("h3", {}, node.name, el("span", { class: "soft" }, ` ${decimal(node.cpu_free_milli / 1000, 1)} of ${decimal(node.cpu_milli / 1000, 1)} vCPU free`)),
-      el("div", { class: "gpus" }, ...node.gpus.map((gpu, index) => gpuDetails(gpu, index, running))))),
+      el("div", { class: "gpus" }, ...node.gpus.map((gpu, index) => gpuDetails(gpu, index, running)))))),
     nodes.length ? null : empty(report.nodes.length ? "No node matches." : "No node has a GPU.")];
 }
 

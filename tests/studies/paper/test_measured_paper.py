@@ -10,9 +10,9 @@ from scheduler.model.documents import FunctionProfile, Workflow
 from studies.paper.evaluation import AS_IS, EvaluationSize, Variant, order_of
 from studies.paper.measured import LOAD_RATIO
 from studies.paper.measured_document import MeasuredInput
-from studies.paper.vision_workflows import PERCENT_MIN, Assumptions, vision_documents
 from tests.testbed import REPOSITORY
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS
+from workbench.profiles.vision_workflows import PERCENT_MIN, Assumptions, vision_documents
 from workbench.simulation.runs.job import SimulationJob
 from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.runs.runner import run

@@ -14,7 +14,7 @@ from studies.training.policy import JobsState, RunParameters
 from tests.data_of_others import DATA, needs_data
 from tests.studies.training.harness import policy, simulated
 
-EVENT_POLICIES = ("fifo", "srtf", "srsf", "las", "tiresias-events", "gittins", "tiresias")
+EVENT_POLICIES = ("fifo", "srtf", "srsf", "qssf", "las", "tiresias-events", "gittins", "tiresias")
 
 
 def job_of(number, submit_s, gpus, duration_s):
@@ -52,6 +52,23 @@ def test_the_shortest_remaining_service_counts_gpus():
     """A short job on many GPUs may have more service ahead than a long one on few."""
     assert ends_s("srsf", (0, 2, 30), (0, 4, 20)) == [30, 50]
     assert ends_s("srtf", (0, 2, 30), (0, 4, 20)) == [50, 20]
+
+
+def test_jobs_are_ordered_by_what_like_ones_took():
+    """The job whose kind took less service runs first; a running one stays."""
+    kinds = {"long": 100.0, "short": 10.0}
+
+    def typed(number, submit_s, model):
+        job = job_of(number, submit_s, 4, kinds[model])
+        job.model = model
+        return job
+
+    jobs = [
+        typed(0, 0.0, "long"), typed(1, 1.0, "short"), typed(2, 2.0, "long"), typed(3, 3.0, "short")
+    ]  # fmt: skip
+    environment = TiresiasEnvironment(RunParameters(), jobs, TrainingCluster.uniform(1, 4))
+    ends_s = [job.end_s for job in simulated("qssf", environment).jobs]
+    assert ends_s == [100.0, 110.0, 220.0, 120.0]
 
 
 def test_a_job_is_demoted_when_its_service_reaches_the_limit():

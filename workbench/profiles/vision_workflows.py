@@ -30,6 +30,7 @@ class Assumptions:
 
     Attributes:
         gpu_model: NVML name of the measured GPU.
+        percent_min: the smallest share that counts.
         process_mib: memory of a process with context and weights.
         request_mib: additional memory for each request of the batch.
         cold_start_ms: time from pod start to first batch.
@@ -37,6 +38,7 @@ class Assumptions:
     """
 
     gpu_model: str = "Tesla V100-SXM2-16GB"
+    percent_min: int = PERCENT_MIN
     process_mib: int = 1_500
     request_mib: int = 200
     cold_start_ms: float = 2_000.0
@@ -53,8 +55,9 @@ def vision_documents(text: str, source: str, assumptions: Assumptions) -> list[D
     Raises:
         DocumentError: the table lacks a column, or has too few complete models.
     """
-    tables = _complete(_tables(text, source))
-    by_time = sorted(tables, key=lambda model: (tables[model][1, PERCENT_MIN], model))
+    percent_min = assumptions.percent_min
+    tables = _complete(_tables(text, source, percent_min), percent_min)
+    by_time = sorted(tables, key=lambda model: (tables[model][1, percent_min], model))
     count = len(FUNCTIONS)
     if len(by_time) < count:
         message = f"has {len(by_time)} models with all batches and shares; it needs {count}"
@@ -70,10 +73,19 @@ def vision_documents(text: str, source: str, assumptions: Assumptions) -> list[D
     )
     rows = _measurements({model: tables[model] for model in models}, assumptions)
     profiles = import_measurements(rows, source, request).profiles
-    return [*profiles, *_workflows(model_of, tables)]
+    return [*profiles, *_workflows(model_of, tables, percent_min)]
 
 
-def _tables(text: str, source: str) -> dict[str, dict[Point, float]]:
+def gpulet_table(text: str) -> str:
+    """Bring rows of gpulet (model, batch, percent, and names between the numbers) into the form."""
+    lines = [",".join(_COLUMNS)]
+    for model, batch, percent, _, _, _, latency_s, _ in csv.reader(io.StringIO(text, newline="")):
+        latency_ms = 1000.0 * float(latency_s)
+        lines.append(f"{model},{batch},{percent},{_WHOLE_QUOTA:g},{latency_ms}")
+    return "\n".join(lines) + "\n"
+
+
+def _tables(text: str, source: str, percent_min: int) -> dict[str, dict[Point, float]]:
     """Return latencies by model and point; ms."""
     reader = csv.DictReader(io.StringIO(text, newline=""))
     if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
@@ -88,15 +100,17 @@ def _tables(text: str, source: str) -> dict[str, dict[Point, float]]:
             message = "batch, shares and latency must be numbers"
             place = f"line {reader.line_num}"
             raise DocumentError([Problem(source, place, "", message)]) from None
-        if quota == _WHOLE_QUOTA and percent >= PERCENT_MIN:
+        if quota == _WHOLE_QUOTA and percent >= percent_min:
             tables[row["model"]][batch, percent] = latency_ms
     return dict(tables)
 
 
-def _complete(tables: Mapping[str, Mapping[Point, float]]) -> dict[str, Mapping[Point, float]]:
+def _complete(
+    tables: Mapping[str, Mapping[Point, float]], percent_min: int
+) -> dict[str, Mapping[Point, float]]:
     """Return the models that were measured at all points of any."""
     points = {point for table in tables.values() for point in table}
-    if (1, PERCENT_MIN) not in points:
+    if (1, percent_min) not in points:
         return {}
     return {model: table for model, table in tables.items() if points == table.keys()}
 
@@ -112,7 +126,7 @@ def _measurements(tables: Mapping[str, Mapping[Point, float]], assumptions: Assu
 
 
 def _workflows(
-    model_of: Mapping[str, str], tables: Mapping[str, Mapping[Point, float]]
+    model_of: Mapping[str, str], tables: Mapping[str, Mapping[Point, float]], percent_min: int
 ) -> list[Workflow]:
     """Build the paper's chains over the models that take its functions' places."""
     workflows = []
@@ -123,7 +137,7 @@ def _workflows(
             Stage(name=model, function=model, after=tuple(names[max(0, i - 1) : i]))
             for i, model in enumerate(names)
         )
-        slo = Slo(latency_ms=sum(tables[model][1, PERCENT_MIN] for model in models))
+        slo = Slo(latency_ms=sum(tables[model][1, percent_min] for model in models))
         workflows.append(
             Workflow.model_validate(
                 {

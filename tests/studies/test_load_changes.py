@@ -1,0 +1,68 @@
+"""Studies of pools under loads that change: their arrivals, clusters and measured tables."""
+
+import numpy as np
+import pytest
+
+from scheduler.model.catalogue import Catalogue
+from studies.plans.counted_day import row, served
+from studies.plans.steps import (
+    END_S,
+    PODS,
+    STEP_S,
+    Step,
+    StepCase,
+    generated,
+)
+from workbench.profiles.vision_workflows import Assumptions, gpulet_table, vision_documents
+from workbench.simulation.workloads.azure import Azure
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_step_multiplies_the_load_of_all_workflows_or_of_half_of_them(half):
+    workflows = tuple(generated().catalogue.workflows)
+    case = StepCase(10, half, "reserved")
+    ((times_ms, numbers),) = Step(case, workflows, 40.0, seed=1).chunks()
+    assert np.all(np.diff(times_ms) >= 0.0)
+    before = np.bincount(numbers[times_ms < 1000.0 * STEP_S], minlength=4) / STEP_S
+    after = np.bincount(numbers[times_ms >= 1000.0 * STEP_S], minlength=4) / (END_S - STEP_S)
+    assert after[:2] / before[:2] == pytest.approx(10.0, rel=0.2)
+    assert after[2:] / before[2:] == pytest.approx(1.0 if half else 10.0, rel=0.3)
+
+
+def test_the_cluster_has_room_for_the_largest_load():
+    """Twice the nodes whose price is the least cost, of what all workflows together have."""
+    profiles = generated()
+    nodes = [profiles.nodes(StepCase(*case, "reserved").mean_factor) for case in ((10, 0), (10, 1))]
+    assert nodes == [12, 7]
+    assert PODS["pooled, all GPUs held"][1](12)["pool_gpus"] == 12
+
+
+def test_rows_of_gpulet_are_read_as_the_other_table():
+    """Times are in seconds there, and names stand between the numbers."""
+    rows = [
+        f"m{i},{batch},{percent},throughput,1,latency,{0.001 * (i + 1)},1"
+        for i in range(7)
+        for batch in (1, 4)
+        for percent in (20, 100)
+    ]
+    text = gpulet_table("\n".join(rows))
+    assumptions = Assumptions(gpu_model="gpu", percent_min=20)
+    catalogue = Catalogue.of(vision_documents(text, "a table", assumptions))
+    latencies_ms = {
+        row.latency_ms
+        for profile in catalogue.profiles.values()
+        for row in profile.spec.gpus[0].configurations
+    }
+    assert sorted(latencies_ms) == pytest.approx([2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    assert len(catalogue.workflows) == 4
+
+
+def test_a_day_of_counts_is_served(tmp_path):
+    """With the counts of a file, whose requests are of random workflows."""
+    file = tmp_path / "invocations.csv"
+    file.write_text("HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,60,60\n")
+    workload = Azure(file=file, workflow_of="at-random")
+    result = served("pooled", workload, 0)
+    assert 0 < result.hits + result.misses <= 120
+    cells = row("pooled", result)
+    assert (cells[0], len(cells)) == ("pooled", 5)
