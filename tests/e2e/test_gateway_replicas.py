@@ -53,7 +53,9 @@ def harness(esg: Callable[..., Harness]) -> Harness:
 
 
 @contextmanager
-def replicas(harness: Harness, context: ssl.SSLContext) -> Iterator[dict[str, Replica]]:
+def replicas(
+    harness: Harness, context: ssl.SSLContext, *, share: str
+) -> Iterator[dict[str, Replica]]:
     """Run replicas with TLS that check tokens, each at the address of a pod that KWOK runs."""
     certificate = harness.plane.server_certificate("gateway", ("gateway",))
     context.load_verify_locations(harness.plane.ca)
@@ -67,6 +69,8 @@ def replicas(harness: Harness, context: ssl.SSLContext) -> Iterator[dict[str, Re
                 "ESG_HEALTH_PORT": str(health_port),
                 "ESG_HEALTH_HOST": "127.0.0.1",
                 "ESG_GATEWAY_ACCESS": "true",
+                "ESG_GATEWAY_SHARE": share,
+                "ESG_GATEWAY_HOLDER_IMAGE": "none",
                 "ESG_GATEWAY_PEERS": "app=gateway",
                 "ESG_GATEWAY_POD_NAME": name,
                 "ESG_GATEWAY_POD_NAMESPACE": "default",
@@ -164,7 +168,8 @@ class Load:
         return answer.status
 
 
-def test_an_owner_that_is_killed(harness, capsys):
+@pytest.mark.parametrize("share", ["reserved", "pooled"])
+def test_an_owner_that_is_killed(harness, capsys, share):
     """Every request is answered or reported as lost, and no pod is created twice.
 
     What the survivor's clients sent is answered. The time of the take-over is printed.
@@ -181,14 +186,16 @@ def test_an_owner_that_is_killed(harness, capsys):
         )
         harness.api.apply(server_of("f", model_port, minPods=2, maxPods=2))
         seen = stack.enter_context(recorded_pods(harness.plane))
-        started = stack.enter_context(replicas(harness, context))
+        started = stack.enter_context(replicas(harness, context, share=share))
         wait_until(lambda: len(pool(harness)) == 2, what="the function has its pods")
         wait_until(lambda: holder(harness) in NAMES, what="the namespace has an owner")
         load = Load(started, context, token_of(harness.plane, "caller"))
         took_s: list[float] = []
+        slices: set[str] = set()
 
         def steps() -> None:
             until_answered(started.values())
+            slices.update(holders(harness))
             killed = holder(harness)
             [survivor] = (replica for name, replica in started.items() if name != killed)
             started[killed].process.kill()
@@ -210,9 +217,17 @@ def test_an_owner_that_is_killed(harness, capsys):
         names = {seen_pod.name for seen_pod in seen if "gateway-pool" in seen_pod.labels}
         assert names == pool(harness)
         assert len(names) == 2
+        assert bool(slices) == (share == "pooled")
+        assert slices <= holders(harness)
         for replica in started.values():
             log = replica.process.log.read_text(encoding="utf-8", errors="replace")
             assert [line for line in log.splitlines() if any(sign in line for sign in SIGNS)] == []
+
+
+def holders(harness: Harness) -> set[str]:
+    """Return the names of the pods that hold slices."""
+    pods = harness.api.items(PODS, labelSelector="esg-scheduler.io/pool=holder")
+    return {pod["metadata"]["name"] for pod in pods}
 
 
 def pool(harness: Harness) -> set[str]:
