@@ -264,6 +264,10 @@ bench-warm: setup ## requests in time, what is set aside, and fewest nodes of re
 bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
 	@$(BIN)/python -m bench.simulator$(if $(AGAINST),_against $(AGAINST))
 
+.PHONY: bench-first-request
+bench-first-request: setup ## seconds and lines from `git clone`, with empty caches, to the answer of the tutorial's models (minutes)
+	@$(BIN)/python -m bench.first_request
+
 .PHONY: colocation
 colocation: setup ## training in the share that inference leaves, in the simulator (minutes); writes docs/colocation.md (COLOCATION=--minutes 60: longer)
 	@$(BIN)/esg colocate $(COLOCATION)

@@ -45,6 +45,7 @@ OF_THE_CHART_FOR_GATEWAYS = {
     "namespace",
     "pods",
     "holder_image",
+    "extender_url",
 }
 OF_THE_CHART_FOR_AGENTS = {
     "port",

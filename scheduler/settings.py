@@ -31,6 +31,11 @@ class Settings(BaseSettings):
         description="port of the health and metrics server for probes and Prometheus (/metrics, "
         "/healthz and /readyz only); 0: any free port; unset: no such server",
     )
+    page: bool = Field(
+        False,
+        description="serve the live page, read only, on the health port of gateway and extender: "
+        "whoever reaches that port sees names of pods, nodes and functions",
+    )
     health_host: str = Field(
         "::", description="address of the health and metrics server; `::`: all, IPv4 and IPv6"
     )

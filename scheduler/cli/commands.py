@@ -182,6 +182,26 @@ def replay(
 
 
 @app.command(rich_help_panel=_PANEL)
+def status(
+    gateway: Annotated[
+        str,
+        typer.Option("--from", help="URL of a gateway's health port; default: all in the cluster"),
+    ] = "",
+    kubeconfig: Kubeconfig = None,
+    watch: Annotated[  # noqa: FBT002 - typer gives it by its name
+        bool, typer.Option("--watch", help="print the tables every two seconds")
+    ] = False,
+    as_json: Annotated[  # noqa: FBT002 - typer gives it by its name
+        bool, typer.Option("--json", help="workflows, functions and GPUs as one object")
+    ] = False,
+) -> None:
+    """Show workflows, functions and GPUs, as the live page does (ESG_PAGE of the gateway)."""
+    from scheduler.cli.status import print_status
+
+    print_status(gateway, kubeconfig, watch=watch, as_json=as_json)
+
+
+@app.command(rich_help_panel=_PANEL)
 def why(
     request: Annotated[
         str,

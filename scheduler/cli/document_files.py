@@ -82,15 +82,19 @@ def read_nodes(path: Path) -> list[Any]:
         raws = parse_yaml(path.read_text(encoding="utf-8"))
         return [item for raw in raws for item in items_of(raw) if item]
     except (OSError, UnicodeDecodeError, YamlError) as error:
-        raise typer.BadParameter(f"{path}: {error}") from None
+        raise typer.BadParameter(f"{path}: {reading_error(error)}") from None
+
+
+def reading_error(error: Exception) -> str:
+    """Return why a file cannot be read, without its name."""
+    return str(getattr(error, "strerror", None) or error)
 
 
 def _read_file(file: Path, into: DocumentSet) -> None:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"cannot be read: {reason}"
+        message = f"cannot be read: {reading_error(error)}"
         into.problems.append(Problem(str(file), "the file", "", message))
         return
     documents, problems = read_documents(text, str(file))

@@ -28,9 +28,10 @@ def from_environment(kind: type[SettingsT], **overrides: Any) -> SettingsT:
         prefix = kind.model_config["env_prefix"]
         for detail in error.errors(include_url=False):
             name = "_".join(str(part) for part in detail["loc"]).upper()
-            typer.echo(
-                f"error: {prefix}{name}: {detail['msg']} (given: {detail['input']!r})", err=True
-            )
+            message = detail["msg"].removeprefix("Value error, ")
+            if name:
+                message = f"{message} (given: {detail['input']!r})"
+            typer.echo(f"error: {prefix}{name or '…'}: {message}", err=True)
         raise typer.Exit(2) from None
     except SettingsError as error:  # text that should be JSON
         typer.echo(f"error: {error}: {error.__cause__}", err=True)

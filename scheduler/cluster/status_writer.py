@@ -117,23 +117,29 @@ class StatusWriter:
         self._record_events(desired, conditions)
         return True
 
-    async def write_all(self, statuses: Iterable[DesiredStatus]) -> None:
+    async def write_all(self, statuses: Iterable[DesiredStatus]) -> bool:
         """Write statuses until a write fails; the next call has the others.
+
+        Return true if the watch reports all of them as they should be.
 
         Args:
             statuses: statuses of all documents that this process writes, each computed when its
                 turn comes.
         """
         paths = set()
+        is_settled = True
         for number, desired in enumerate(statuses, start=1):
             paths.add(desired.path)
-            if not await self.write(desired):
-                return
+            if desired.changed_conditions() or desired.changed_fields():
+                is_settled = False
+                if not await self.write(desired):
+                    return False
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         for by_path in (self._written, self._retry_s):
             for path in by_path.keys() - paths:
                 del by_path[path]
+        return is_settled
 
     def _failed(self, path: str, error: ClusterError) -> bool:
         log.warning("status is not written", path=path, error=str(error), retry_s=RETRY_S)

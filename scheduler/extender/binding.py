@@ -324,7 +324,7 @@ class Binder:
         raise RefusedError(result.message)
 
     def _report(self, pod: FunctionPod, grant: Grant) -> None:
-        if not pod.is_holder:
+        if not pod.states_share:
             self._state.metrics.batch_granted(pod, grant.batch)
         if not grant.plan["feasible"]:
             self._link.record_event(

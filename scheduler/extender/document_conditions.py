@@ -45,6 +45,7 @@ class DocumentConditions:
         self._planning = planning
         self._documents = planning.state.documents
         self._attained: dict[tuple[str, str], _Attained] = {}
+        self._settled: tuple[int, int, FleetCapacity | None] | None = None
 
     async def write(self) -> None:
         """Write what has changed since the last call."""
@@ -57,8 +58,14 @@ class DocumentConditions:
         except ClusterError as error:
             log.warning("the Lease of the writer of statuses is not kept", error=str(error))
             return
-        await self._compare_slos()
-        await link.statuses.write_all(self._statuses())
+        documents = self._documents
+        reports = documents.workflows.revision, documents.profiles.revision
+        state = *reports, self._planning.planner.fleet()
+        if state == self._settled:
+            return
+        are_compared = await self._compare_slos()
+        is_settled = await link.statuses.write_all(self._statuses())
+        self._settled = state if are_compared and is_settled and self._is_writer() else None
 
     async def release(self) -> None:
         """Let another process write at once."""
@@ -117,24 +124,32 @@ class DocumentConditions:
 
     # -- service-level objectives ---------------------------------------------------------------
 
-    async def _compare_slos(self) -> None:
-        """Compare the SLOs with the nodes, where workflows, profiles or nodes have changed."""
+    async def _compare_slos(self) -> bool:
+        """Compare the SLOs with the nodes, where workflows, profiles or nodes have changed.
+
+        Return true if none has to wait until its workflow is prepared.
+        """
         fleet, margin_ratio = self._planning.planner.fleet(), self._planning.settings.margin_ratio
         keys = list(self._documents.catalogue.workflows)
         for key in self._attained.keys() - set(keys):
             del self._attained[key]
         if fleet is None:
-            return
+            return True
+        are_compared = True
         for number, key in enumerate(keys):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
             prepared = self._prepared(key)
-            if prepared is None or not prepared.is_prepared(fleet):
+            if prepared is None:
+                continue
+            if not prepared.is_prepared(fleet):
+                are_compared = False
                 continue
             before = self._attained.get(key)
             if before is None or before[0] is not prepared or before[1] != fleet:
                 state = await asyncio.to_thread(_attainable, prepared, fleet, margin_ratio)
                 self._attained[key] = prepared, fleet, state
+        return are_compared
 
     def _prepared(self, key: tuple[str, str]) -> PreparedWorkflow | None:
         workflow = self._documents.catalogue.workflows.get(key)

@@ -2,15 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
 from prometheus_client import generate_latest
 
 from scheduler.gateway import call_report
+from scheduler.gateway.page_history import PERIOD_S
+from scheduler.gateway.page_report import PageReport
 from scheduler.gateway.service import GatewayService
 from scheduler.gateway.serving.runtime import Runtime
+from scheduler.server.background import repeat
 from scheduler.server.health_server import HealthServer, HealthSource
 
 _LATE_MAX = 100  # late requests of one answer
@@ -38,6 +41,7 @@ def admin_server(service: GatewayService) -> HealthServer:
     """Open the port of ``ESG_HEALTH_PORT`` over a service.
 
     ``/v1/queues`` has rows that wait, pods of each function, and what is not used and why.
+    With ``ESG_PAGE`` it has the live page, whose figures are those of ``/v1/overview``.
     ``/v1/requests`` has the last late requests, and ``/v1/requests/ID`` the stages of one.
 
     Raises:
@@ -49,17 +53,24 @@ def admin_server(service: GatewayService) -> HealthServer:
         # A hundred workflows are some ten thousand series, and requests go on meanwhile.
         yield await asyncio.to_thread(generate_latest, service.metrics.registry)
 
+    documents: dict[str, Callable[[], Any]] = {
+        "/v1/queues": service.queues,
+        "/v1/requests": partial(late_requests, service.runtime),
+    }
+    settings = service.settings
+    if settings.page:
+        page = PageReport(service)
+        documents["/v1/overview"] = page.overview
+        service.works.append(lambda: repeat(page.sample, PERIOD_S))
     source = HealthSource(
         fatal_error=lambda: service.fatal_error,
         not_ready_reason=service.not_ready_reason,
         exposition=exposition,
-        documents={
-            "/v1/queues": service.queues,
-            "/v1/requests": partial(late_requests, service.runtime),
-        },
+        documents=documents,
         lookups={"/v1/requests/": partial(request_report, service.runtime)},
+        has_page=settings.page,
+        upstream=service.gateway.extender_url,
     )
-    settings = service.settings
     return HealthServer(
         source, (settings.health_host, settings.health_port or 0), service.note_exit
     )

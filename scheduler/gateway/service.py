@@ -99,6 +99,7 @@ class GatewayService:
         metrics: metrics of the gateway.
         memory: bound on the bodies that all fronts hold.
         runtime: runtime that answers the calls.
+        works: background tasks to run meanwhile; further ones are added before `running`.
 
     Args:
         settings: settings of planning, logs and the health server.
@@ -145,7 +146,7 @@ class GatewayService:
         )
         self.runtime.traces = TraceRing(gateway.trace_max_mib * MIB, gateway.trace_every)
         self.access: TokenAccess | None = None
-        self._works: list[Callable[[], Coroutine[None, None, None]]] = []
+        self.works: list[Callable[[], Coroutine[None, None, None]]] = []
         if gateway.access:
             self.access = self._token_access(gateway)
         self.template_pods: TemplatePods | None = None
@@ -202,7 +203,7 @@ class GatewayService:
         from scheduler.gateway.token_filter import TokenFilter  # noqa: PLC0415
 
         token_filter = TokenFilter(self.link.reviews, gateway.further_issuers)
-        self._works.append(token_filter.follow)
+        self.works.append(token_filter.follow)
         return TokenAccess(
             self.link.reviews,
             prefilter=token_filter.check,
@@ -214,7 +215,7 @@ class GatewayService:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside; at the end, close all connections to pods."""
-        works = [self._prepare(), self.link.run(), *(work() for work in self._works)]
+        works = [self._prepare(), self.link.run(), *(work() for work in self.works)]
         works.append(repeat(self._write_statuses, PERIOD_S))
         if self.template_pods is not None:
             works.append(self.template_pods.run())

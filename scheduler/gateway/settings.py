@@ -98,8 +98,8 @@ class GatewaySettings(BaseSettings):
     pool_gpus: int = Field(
         0,
         ge=0,
-        description="whole GPUs of each model that the pool of each namespace holds at any load, as "
-        "long as one of its functions has a pod, so that a burst finds warm processes on them",
+        description="whole GPUs of each model that the pool of each namespace holds at any load, "
+        "as long as one of its functions has a pod, so that a burst finds warm processes on them",
     )
     holder_image: str = Field(
         "",
@@ -154,6 +154,11 @@ class GatewaySettings(BaseSettings):
         description="receiver of OpenTelemetry spans of these requests, and of all that a client "
         "traces, over HTTP, as `http://collector:4318/v1/traces`; empty: none. "
         "`OTEL_EXPORTER_OTLP_…` variables set headers, timeouts and certificates",
+    )
+    extender_url: str = Field(
+        "",
+        description="health port of the extender, whose GPUs and pending pods the live page shows, "
+        "as `http://esg-scheduler:8890`; empty: the page shows none",
     )
     drain_s: float = Field(
         30.0,

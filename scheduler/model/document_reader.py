@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,10 +12,17 @@ from pydantic_core import ErrorDetails
 from scheduler.model.documents import KINDS, Document, Workflow
 from scheduler.model.message_text import quoted
 from scheduler.model.names import API_VERSION, GROUP
-from scheduler.model.yaml_parser import YamlError, parse_yaml
+from scheduler.model.yaml_parser import YamlError, line_of, parse_yaml
 
 _AS_ITEMS = "; write each item after a dash"
 _PERCENT, _PERCENT_MAX = re.compile(r"(\d{1,3}(?:\.\d{1,6})?) ?%"), 100
+_UNITS: dict[str, dict[str, float]] = {  # by the end of a field's name
+    "Ms": {"ms": 1, "s": 1000},
+    "S": {"ms": 0.001, "s": 1},
+    "Mib": {"Mi": 1, "MiB": 1, "Gi": 1024, "GiB": 1024},
+}
+_WITH_UNIT = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?([A-Za-z]*)")
+_PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _NAME_CHARACTERS_MAX = 128  # namespace and name have at most 63 characters each
 
 
@@ -28,10 +36,12 @@ class Problem:
     message: str
     warning: bool = False
     reason: str = "Invalid"  # of the condition Accepted
+    line: int = 0  # in the source, from 1; 0 if it is not known
 
     def __str__(self) -> str:
         place = f"{self.document}: {self.field}" if self.field else self.document
-        return f"{self.source}: {place}: {self.message}"
+        source = f"{self.source}:{self.line}" if self.line else self.source
+        return f"{source}: {place}: {self.message}"
 
 
 class DocumentError(ValueError):
@@ -53,15 +63,19 @@ def read_documents(text: str, source: str) -> tuple[list[Document], list[Problem
     try:
         raws = parse_yaml(text)
     except YamlError as error:
-        return [], [Problem(source, "the file", "", f"is not YAML: {error}")]
-    for number, raw in enumerate(raws, start=1):
+        return [], [Problem(source, "the file", "", f"is not YAML: {error}", line=error.line)]
+    for number, raw in enumerate(raws):
         if raw is None:
             continue
-        for item in items_of(raw):
+        for place, item in enumerate(items_of(raw)):
             try:
-                document = parse_document(item, source, f"document {number}")
+                document = parse_document(item, source, f"document {number + 1}")
             except DocumentError as error:
-                problems.extend(error.problems)
+                path: list[str | int] = [] if item is raw else ["items", place]
+                problems.extend(
+                    replace(problem, line=line_of(text, number, [*path, *_path(problem.field)]))
+                    for problem in error.problems
+                )
             else:
                 if document is not None:
                     documents.append(document)
@@ -113,7 +127,7 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
                 _message(detail),
                 reason=_reason(detail["type"]),
             )
-            for detail in _causes(error.errors(include_url=False))
+            for detail in _causes(_renamed(error.errors(include_url=False)))
         ) from None
 
 
@@ -142,6 +156,20 @@ def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
             for inner in details
         )
     ]
+
+
+def _renamed(details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Join an unknown field and the missing one that it is meant for."""
+    missing = {detail["loc"]: detail for detail in details if detail["type"] == "missing"}
+    for detail in details:
+        *parent, name = detail["loc"] or ("",)
+        if detail["type"] != "extra_forbidden":
+            continue
+        siblings = [str(loc[-1]) for loc in missing if list(loc[:-1]) == parent]
+        for meant in get_close_matches(str(name), siblings, n=1):
+            del missing[(*parent, meant)]
+            detail["msg"] = f"unknown field; write {meant}"
+    return [detail for detail in details if detail["type"] != "missing" or detail["loc"] in missing]
 
 
 def items_of(raw: Any) -> Iterable[Any]:
@@ -177,6 +205,11 @@ def _field(location: tuple[int | str, ...]) -> str:
     return path
 
 
+def _path(field: str) -> list[str | int]:
+    """Return the keys and indices of a field; `_field` is the inverse for keys without dots."""
+    return [int(index) if index else key for key, index in _PART.findall(field)]
+
+
 def _reason(kind: str) -> str:
     """Return the type of an error that the models define; pydantic's own are in lower case."""
     return kind if kind[0].isupper() else "Invalid"
@@ -192,6 +225,17 @@ def _message(detail: ErrorDetails) -> str:
     return message + _hint(detail)
 
 
+def _number_of(text: str, field: str) -> str:
+    """Return the number of a text, whose unit the field's name has."""
+    quantity = _WITH_UNIT.fullmatch(text)
+    if quantity is not None and not quantity[2]:
+        return f"{quantity[1]} without quotes"
+    for end, units in _UNITS.items():
+        if quantity is not None and field.endswith(end) and quantity[2] in units:
+            return f"{float(quantity[1]) * units[quantity[2]]:g}: its unit stands in the name"
+    return "the number alone, without quotes"
+
+
 def _hint(detail: ErrorDetails) -> str:
     """Return what to write in place of a value, if that is likely."""
     kind, value = detail["type"], detail["input"]
@@ -204,5 +248,5 @@ def _hint(detail: ErrorDetails) -> str:
         percent = _PERCENT.fullmatch(value)
         if percent is not None:
             return f"; {percent[1]} % is {float(percent[1]) / _PERCENT_MAX:g}"
-        return "; write the number alone, without quotes: its unit stands in the field's name"
+        return f"; write {_number_of(value, str(detail['loc'][-1]))}"
     return ""

@@ -99,7 +99,7 @@ class Stage(DocumentModel):
 class WorkflowSpec(DocumentModel):
     """A DAG of stages with one latency SLO."""
 
-    slo: Slo
+    slo: Slo = Field(description="end-to-end latency, and how many requests must keep it")
     on_late: OnLate | None = Field(
         default=None,
         description="what the gateway does with a request that cannot meet the latency any more: "

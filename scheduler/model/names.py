@@ -25,6 +25,12 @@ POOL_HOLDER = "holder"
 POOL_MEMBER = "member"
 ANNOTATION_GPU_MODEL = f"{GROUP}/gpu-model"
 
+# Written by the creator of a pod whose function is measured (ADR 50): it needs no profile, and gets
+# the configuration and the GPU memory of its annotations, on a GPU of the model if one is named.
+LABEL_MEASUREMENT = f"{GROUP}/measurement"
+MEASURED = "true"
+ANNOTATION_MEMORY = f"{GROUP}/memory-mib"
+
 # Written by the gateway on its Leases: no batch of a former holder is on the pods of its shard.
 ANNOTATION_DRAINED = f"{GROUP}/drained"
 

@@ -12,6 +12,7 @@ from pydantic_core import from_json
 from scheduler.model import names
 from scheduler.model.document_fields import LATENCY_MAX_MS
 from scheduler.model.documents import GridPoint
+from scheduler.model.measurement import measured_memory_mib
 from scheduler.model.message_text import listed, quoted
 from scheduler.model.pod_fields import (
     QUEUED_MAX,
@@ -94,7 +95,8 @@ class FunctionPod:
     gpu_percent_ceiling: int | None
     priority: int
     pool: str = ""  # role in the namespace's pool; empty: none
-    gpu_model: str = ""  # of a holder; empty: any
+    gpu_model: str = ""  # of a pod that states its share; empty: any
+    memory_mib: int = 0  # GPU memory of a pod whose function is measured; 0: by its profile
 
     @property
     def is_holder(self) -> bool:
@@ -105,6 +107,11 @@ class FunctionPod:
     def is_member(self) -> bool:
         """Return true if the pod runs in a slice."""
         return self.pool == names.POOL_MEMBER
+
+    @property
+    def states_share(self) -> bool:
+        """Return true if the pod itself says what it gets, and no profile does."""
+        return self.is_holder or self.memory_mib > 0
 
     def slack_ms(self, slo_ms: float | None, now_s: float) -> float | None:
         """Return the time in ms from ``now_s`` (since the epoch) to the deadline.
@@ -136,6 +143,7 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
         raise PodError(problem)
     if pool_role(raw) == names.POOL_HOLDER:
         return _holder(raw)
+    memory_mib = measured_memory_mib(raw)
     metadata = raw.get("metadata") or {}
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
@@ -176,7 +184,13 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
         gpu_percent_ceiling=ceiling_of(resources, names.RESOURCE_GPU_PERCENT, whole, PERCENT_MAX),
         priority=spec.get("priority") or 0,
         pool=pool_role(raw),
+        gpu_model=_gpu_model(annotations) if memory_mib else "",
+        memory_mib=memory_mib,
     )
+
+
+def _gpu_model(annotations: Mapping[str, Any]) -> str:
+    return str(annotations.get(names.ANNOTATION_GPU_MODEL) or "")
 
 
 def _holder(raw: Mapping[str, Any]) -> FunctionPod:
@@ -200,7 +214,7 @@ def _holder(raw: Mapping[str, Any]) -> FunctionPod:
         gpu_percent_ceiling=requested_gpu_percent(raw),
         priority=(raw.get("spec") or {}).get("priority") or 0,
         pool=names.POOL_HOLDER,
-        gpu_model=str((metadata.get("annotations") or {}).get(names.ANNOTATION_GPU_MODEL) or ""),
+        gpu_model=_gpu_model(metadata.get("annotations") or {}),
     )
 
 

@@ -85,7 +85,7 @@ def pod_of_template(  # noqa: PLR0913 - each by its name
     name: str,
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
-    owner: Mapping[str, str],
+    owner: Mapping[str, str] | None,
     scheduler_name: str,
 ) -> Json:
     """Return the Pod of a template.
@@ -95,13 +95,15 @@ def pod_of_template(  # noqa: PLR0913 - each by its name
         name: name of the pod.
         labels: labels that the gateway adds to the template's.
         annotations: annotations that the gateway adds to the template's.
-        owner: apiVersion, kind, name and uid of the pod's owner, with which it is deleted.
+        owner: apiVersion, kind, name and uid of the pod's owner, with which it is deleted, or None.
         scheduler_name: scheduler of the pod if the template names none; empty: none.
     """
     own = template.get("metadata") or {}
     spec = deepcopy(dict(template["spec"]))
     if scheduler_name:
         spec.setdefault("schedulerName", scheduler_name)
+    # As its controller, so that `kubectl drain` evicts it.
+    owners = {} if owner is None else {"ownerReferences": [{**owner, "controller": True}]}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -109,8 +111,7 @@ def pod_of_template(  # noqa: PLR0913 - each by its name
             "name": name,
             "labels": {**(own.get("labels") or {}), **labels},
             "annotations": {**(own.get("annotations") or {}), **annotations},
-            # As its controller, so that `kubectl drain` evicts it.
-            "ownerReferences": [{**owner, "controller": True}],
+            **owners,
         },
         "spec": spec,
     }

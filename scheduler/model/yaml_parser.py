@@ -1,5 +1,7 @@
 """YAML text to plain values."""
 
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -26,7 +28,15 @@ class _UniqueKeys(_Loader):
 
 
 class YamlError(ValueError):
-    """Text that cannot be parsed as YAML; the message gives the reason in one line."""
+    """Text that cannot be parsed as YAML; the message gives the reason in one line.
+
+    Attributes:
+        line: number of the line, from 1; 0 if it is not known.
+    """
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 def parse_yaml(text: str) -> list[Any]:
@@ -37,11 +47,40 @@ def parse_yaml(text: str) -> list[Any]:
     """
     try:
         return list(yaml.load_all(text, Loader=_UniqueKeys))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = ", ".join(filter(None, (error.context, error.problem)))
+        raise YamlError(" ".join(reason.split()), mark.line + 1 if mark else 0) from None
     except yaml.YAMLError as error:
         raise YamlError(_one_line(error)) from None
     except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
         # PyYAML does not wrap exceptions of its constructors for dates, numbers and the like.
         raise YamlError(f"a value does not match its type: {_one_line(error)}") from None
+
+
+def line_of(text: str, document: int, path: Sequence[str | int]) -> int:
+    """Return the number of the line, from 1, of a field, or of the deepest part that is there.
+
+    Args:
+        text: text that `parse_yaml` takes.
+        document: number of the document in it, from 0.
+        path: keys and indices of the field.
+    """
+    node = next(islice(yaml.compose_all(text, Loader=_Loader), document, None))
+    line: int = node.start_mark.line
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            entries = {key.value: (key, value) for key, value in node.value}
+            if part not in entries:
+                break
+            key, node = entries[part]
+            line = key.start_mark.line
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            node = node.value[part]
+            line = node.start_mark.line
+        else:
+            break
+    return line + 1
 
 
 def _one_line(error: Exception) -> str:

@@ -43,6 +43,7 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
         problems: problems of the invalid documents.
         errors: errors of the invalid documents, which have these problems.
         observed: identity and status of all documents, valid or not.
+        revision: number of reports of documents until now, changes of a status included.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
         self.problems: dict[_KeyT, list[str]] = {}
         self.errors: dict[_KeyT, DocumentError] = {}
         self.observed: dict[_KeyT, ObservedDocument] = {}
+        self.revision = 0
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Replace all documents by those of a list."""
@@ -90,6 +92,7 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
             self._on_change(changes)
 
     def _forget(self, key: _KeyT) -> None:
+        self.revision += 1
         self.documents.pop(key, None)
         self.problems.pop(key, None)
         self.errors.pop(key, None)
@@ -97,6 +100,7 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
 
     def _set(self, raw: Mapping[str, Any]) -> _KeyT:
         key = self._key_of(raw["metadata"])
+        self.revision += 1
         self.observed[key] = ObservedDocument.of(raw)
         try:
             document = self._parse(raw)

@@ -245,7 +245,7 @@ class PodHandler:
         self.version = max(self.version, version_of(raw))
         pod = describe(raw)
         self._account(pod, raw)
-        if pod.function_pod is not None and not pod.function_pod.is_holder:
+        if pod.function_pod is not None and not pod.function_pod.states_share:
             # After the ledger: whatever fails in the statistics, the share is counted.
             function = self._function_of(pod.function_pod)
             self._tracker.observe(raw, pod.function_pod, function, self._clock(), live=live)

@@ -4,7 +4,9 @@ import time
 from collections.abc import Iterable
 
 from scheduler.model.catalogue import UnknownDocumentError
+from scheduler.model.documents import GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity
+from scheduler.model.names import ANNOTATION_CONFIGURATION
 from scheduler.model.plan import Candidate, Configuration, Plan
 from scheduler.model.pod import FunctionPod
 from scheduler.planning.start_latency import StartLatencies, start_latencies
@@ -42,8 +44,8 @@ class PodPlanner:
             TooLargeError: no node is large enough for the stage, or for a later one.
             RefusedError: workflow, stage or profile is unknown, or its ceilings leave nothing.
         """
-        if pod.is_holder:
-            return self._plan_slice(pod)
+        if pod.states_share:
+            return self._stated_plan(pod)
         state = self._state
         try:
             workflow = pod.workflow and state.documents.catalogue.workflow(
@@ -90,14 +92,20 @@ class PodPlanner:
         plan = self.plan(pod, fleet=self.fleet(), starts_ms=latencies.distinct_ms)
         return plan, latencies
 
-    def _plan_slice(self, pod: FunctionPod) -> Plan:
-        """Return the only configuration of a holder, on each GPU model that it may have."""
+    def _stated_plan(self, pod: FunctionPod) -> Plan:
+        """Return the only configuration of the pod, on each GPU model that it may have."""
         fleet = self._state.ledger.fleet.capacity
         models = [pod.gpu_model] if pod.gpu_model else sorted(fleet.models)
         if not models:
             raise TooLargeError("no node has a GPU to share (no inventory annotation)")
-        cpu, percent = (pod.cpu_ceiling_milli or 0) // 1000, pod.gpu_percent_ceiling or 0
-        configuration = Configuration(0, cpu, percent, 0, 0.0)
+        if (stated := pod.configuration) is None:
+            cpu, percent = (pod.cpu_ceiling_milli or 0) // 1000, pod.gpu_percent_ceiling or 0
+            configuration = Configuration(0, cpu, percent, 0, 0.0)
+        else:
+            _check_ceilings(pod, stated)
+            configuration = Configuration(
+                stated.batch, stated.cpu, stated.gpu_percent, pod.memory_mib, 0.0
+            )
         candidates = [Candidate(configuration, model, 0.0, 0.0, 0.0) for model in models]
         return Plan(feasible=True, budget_ms=None, candidates=tuple(candidates))
 
@@ -126,3 +134,15 @@ class PodPlanner:
         nodes = self._state.ledger.fleet.nodes
         names = (node.name for node in nodes if node is not None and node.gpus)
         return (start_latencies(self._state, pod, names).distinct_ms[0],)
+
+
+def _check_ceilings(pod: FunctionPod, stated: GridPoint) -> None:
+    """Refuse a share above the pod's requests, which quotas count: annotations may change."""
+    cpu_milli, percent = pod.cpu_ceiling_milli, pod.gpu_percent_ceiling
+    if (cpu_milli is not None and 1000 * stated.cpu > cpu_milli) or (
+        percent is not None and stated.gpu_percent > percent
+    ):
+        raise RefusedError(
+            f"annotation {ANNOTATION_CONFIGURATION}: {stated} is above the pod's requests; create "
+            "the pod again"
+        )

@@ -88,7 +88,7 @@ class PlanningService:
 
     async def wait_until_prepared(self, pod: FunctionPod | None) -> None:
         """Wait until the pod can be planned at once; at once for a pod without a function."""
-        if pod is not None and not pod.is_holder:
+        if pod is not None and not pod.states_share:
             await self.preparation.wait_for(pod.namespace, pod.workflow, pod.stage)
 
     def note_exit(self, task: "asyncio.Task[None]") -> None:

@@ -39,10 +39,10 @@ def start_latencies(state: State, pod: FunctionPod, nodes: Iterable[str]) -> Sta
     """Compute the start latencies of the pod's stage on these nodes.
 
     They are 0 for a pod that serves at a rate: it starts once, not for each of its requests; and
-    for one that holds a slice. Where
-    there are more than `DISTINCT_MAX` latencies, those between are rounded up to one of them.
+    for one that states its share. Where there are more than `DISTINCT_MAX` latencies, those between
+    are rounded up to one of them.
     """
-    if pod.rate_rps is not None or pod.is_holder:
+    if pod.rate_rps is not None or pod.states_share:
         return _NONE
     cold_start_ms = _cold_start_ms(state, pod)
     output_ms = _transfers_ms(state, pod)

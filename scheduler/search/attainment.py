@@ -27,6 +27,11 @@ class Attainment:
         return self.fastest_ms <= with_rounding_ms(self.slo.latency_ms)
 
     @property
+    def margin_share(self) -> float:
+        """Part of the SLO's latency that is margin."""
+        return self.margin_ratio / (1 + self.margin_ratio)
+
+    @property
     def meets_objective(self) -> bool:
         """True if the latency can be met with the margin."""
         return self.fastest_ms <= with_rounding_ms(self.slo.latency_ms / (1 + self.margin_ratio))

@@ -1,9 +1,11 @@
 """Process that answers probes and scrapes for the service that started it.
 
-    python -m scheduler.server.health_process LISTENER CHANNEL [PATH…]    # inherited files
+    python -m scheduler.server.health_process [--page] [--upstream=URL] LISTENER CHANNEL [PATH…]
 
-PATH is the path of a JSON document of the service, such as ``/v1/queues``. With a slash at its end,
-as ``/v1/requests/``, it is that of documents that the service finds by the text behind it.
+LISTENER and CHANNEL are inherited files. PATH is the path of a JSON document of the service, such
+as ``/v1/queues``. With a slash at its end, as ``/v1/requests/``, it is that of documents that the
+service finds by the text behind it. With ``--page`` the process serves the live page, too. It reads
+`UPSTREAM_PATHS` from the health port of another service, if it has the URL.
 
 Every pod of the cluster may reach the health port. So the service's event loop never sees its
 connections and requests: they are those of this process, whose priority is lower. It reads the
@@ -14,20 +16,27 @@ The import of this module is light: without FastAPI the process takes 34 MiB.
 """
 
 import asyncio
+import gzip
 import json
 import os
 import signal
 import socket
 import sys
+from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import urlopen
 
 import uvicorn
 import uvloop
 
 from scheduler.server.bounded import BoundedServer, ClientLimits
+from scheduler.server.page_files import HEADERS, PageFile, read_page
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 HEALTH_LIMITS = ClientLimits(connections_max=64, keep_alive_s=10)
@@ -42,12 +51,24 @@ AGE_MAX_S: Final = {
     STATE: 1.0,
     METRICS: 15.0,
 }  # of an answer, before the next request to the service
-DOCUMENT_AGE_MAX_S: Final = 1.0
+DOCUMENT_LOAD_RATIO_MAX = 0.01
+DOCUMENT_AGE_MAX_S: Final = 10.0
+UPSTREAM_PATHS: Final = ("/v1/gpus", "/v1/pending")
+_GZIP_BYTES_MIN: Final = 4096
 ANSWER_S = 4.0  # the kubelet waits 5 s
 _NICE = 10
 _JSON: Final = "application/json"
 
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+class Answer(NamedTuple):
+    """Answer to a request; that of a file of the page has its headers."""
+
+    status: int
+    content_type: str
+    body: bytes
+    is_page: bool = False
 
 
 class ServiceSilentError(Exception):
@@ -109,8 +130,10 @@ class Channel:
             if question not in self._answers:
                 continue  # a lookup that took too long
             cost_s = monotonic() - self._asked_s[question]
-            age_max_s = AGE_MAX_S.get(question, DOCUMENT_AGE_MAX_S)
-            age_s = min(cost_s / LOAD_RATIO_MAX, age_max_s)
+            if question in AGE_MAX_S:
+                age_s = min(cost_s / LOAD_RATIO_MAX, AGE_MAX_S[question])
+            else:
+                age_s = min(cost_s / DOCUMENT_LOAD_RATIO_MAX, DOCUMENT_AGE_MAX_S)
             self._next_s[question if len(question) == 1 else LOOKUP] = monotonic() + age_s
             if not self._answers[question].done():
                 self._answers[question].set_result(text)
@@ -134,10 +157,26 @@ def lookup_question(document: bytes, name: str) -> bytes:
 
 
 class HealthApp:
-    """The routes /healthz, /readyz, /metrics and those of documents as an ASGI application."""
+    """The routes /healthz, /readyz, /metrics and those of documents as an ASGI application.
 
-    def __init__(self, channel: Channel, document_paths: Sequence[str] = ()) -> None:
+    Args:
+        channel: questions to the service.
+        document_paths: paths of its documents.
+        page: files of the live page by path. Default: there is none.
+        upstream: URL of the health port to which `UPSTREAM_PATHS` are passed on; empty: none.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        document_paths: Sequence[str] = (),
+        *,
+        page: Mapping[str, PageFile] | None = None,
+        upstream: str = "",
+    ) -> None:
         self._channel = channel
+        self._page = page or {}
+        self._upstream = upstream.rstrip("/")
         questions = document_questions(document_paths)
         self._lookups = {path: q for path, q in questions.items() if path.endswith("/")}
         self._texts = {
@@ -147,80 +186,108 @@ class HealthApp:
 
     async def __call__(self, scope: Mapping[str, Any], _receive: object, send: Send) -> None:
         path = scope["path"]
-        folder, slash, name = path.rpartition("/")
-        if folder + slash in self._lookups and name and scope["method"] == "GET":
-            await self._look_up(folder + slash, name, send)
-        elif path not in {"/healthz", "/readyz", *self._texts}:
-            await _respond_json(send, 404, {"detail": "Not Found"})
-        elif scope["method"] != "GET":
-            await _respond_json(send, 405, {"detail": "Method Not Allowed"})
-        elif path in self._texts:
-            await self._text(path, send)
-        else:
-            await self._state(path, send)
+        answer = await self._answer(path, scope["method"])
+        accepted = dict(scope["headers"]).get(b"accept-encoding", b"")
+        await _respond(send, answer, gzipped=b"gzip" in accepted)
 
-    async def _text(self, path: str, send: Send) -> None:
-        question, content_type = self._texts[path]
+    async def _answer(self, path: str, method: str) -> Answer:
+        read = self._reader(path)
+        if read is None:
+            return _problem(404, "Not Found")
+        if method != "GET":
+            return _problem(405, "Method Not Allowed")
         try:
-            text = await self._channel.answer(question)
+            return await read()
         except ServiceSilentError as error:
-            await _respond_json(send, 503, {"detail": str(error)})
-            return
-        if text:
-            await _respond(send, 200, content_type, text)
-        else:
-            detail = f"{path} cannot be rendered; the log has the reason"
-            await _respond_json(send, 500, {"detail": detail})
+            return _problem(503, str(error))
 
-    async def _look_up(self, folder: str, name: str, send: Send) -> None:
+    def _reader(self, path: str) -> Callable[[], Awaitable[Answer]] | None:
+        """Return what reads the answer of a path; None: there is no such path."""
+        folder, slash, name = path.rpartition("/")
+        if path in {"/healthz", "/readyz"}:
+            return partial(self._state, path)
+        if path in self._page:
+            return partial(self._file, path)
+        if path in self._texts:
+            return partial(self._text, path)
+        if name and folder + slash in self._lookups:
+            return partial(self._look_up, folder + slash, name)
+        if self._upstream and (path in UPSTREAM_PATHS or (name and folder in UPSTREAM_PATHS)):
+            return partial(asyncio.to_thread, _fetch, self._upstream + quote(path))
+        return None
+
+    async def _file(self, path: str) -> Answer:
+        return Answer(200, *self._page[path], is_page=True)
+
+    async def _text(self, path: str) -> Answer:
+        question, content_type = self._texts[path]
+        text = await self._channel.answer(question)
+        return Answer(200, content_type, text) if text else _unrendered(path)
+
+    async def _look_up(self, folder: str, name: str) -> Answer:
         try:
             question = lookup_question(self._lookups[folder], name)
-            text = await self._channel.look_up(question)
         except ValueError as error:
-            await _respond_json(send, 400, {"detail": str(error)})
-        except ServiceSilentError as error:
-            await _respond_json(send, 503, {"detail": str(error)})
-        else:
-            if not text:
-                detail = f"{folder}{name} cannot be rendered; the log has the reason"
-                await _respond_json(send, 500, {"detail": detail})
-            elif text == NOTHING:
-                await _respond_json(send, 404, {"detail": f"{folder} has no {name}"})
-            else:
-                await _respond(send, 200, _JSON, text)
+            return _problem(400, str(error))
+        text = await self._channel.look_up(question)
+        if text == NOTHING:
+            return _problem(404, f"{folder} has no {name}")
+        return Answer(200, _JSON, text) if text else _unrendered(folder + name)
 
-    async def _state(self, path: str, send: Send) -> None:
+    async def _state(self, path: str) -> Answer:
         try:
             state = json.loads(await self._channel.answer(STATE))
         except ServiceSilentError as error:
             state = {"/healthz": str(error), "/readyz": str(error)}
         if reason := state[path]:
-            await _respond_json(send, 503, {"detail": reason})
-        else:
-            await _respond_json(send, 200, {"status": "ok"})
+            return _problem(503, reason)
+        return Answer(200, _JSON, json.dumps({"status": "ok"}).encode())
 
 
-async def _respond_json(send: Send, status: int, content: Mapping[str, str]) -> None:
-    await _respond(send, status, _JSON, json.dumps(content).encode())
+def _problem(status: int, detail: str) -> Answer:
+    return Answer(status, _JSON, json.dumps({"detail": detail}).encode())
 
 
-async def _respond(send: Send, status: int, content_type: str, body: bytes) -> None:
-    headers = [
-        (b"content-type", content_type.encode()),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+def _unrendered(path: str) -> Answer:
+    return _problem(500, f"{path} cannot be rendered; the log has the reason")
+
+
+def _fetch(url: str) -> Answer:
+    """Read a document of another service."""
+    try:
+        with urlopen(url, timeout=ANSWER_S) as answer:  # noqa: S310 - of the settings
+            return Answer(200, _JSON, answer.read())
+    except HTTPError as error:
+        return Answer(error.code, _JSON, error.read())
+    except (OSError, ValueError) as error:
+        return _problem(502, f"cannot read {url}: {error}")
+
+
+async def _respond(send: Send, answer: Answer, *, gzipped: bool) -> None:
+    body = answer.body
+    headers = [(b"content-type", answer.content_type.encode())]
+    if gzipped and len(body) >= _GZIP_BYTES_MIN:
+        body = gzip.compress(body, compresslevel=1)
+        headers.append((b"content-encoding", b"gzip"))
+    headers.append((b"content-length", str(len(body)).encode()))
+    if answer.is_page:
+        headers += HEADERS
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-async def serve(
-    listener: socket.socket, channel: socket.socket, document_paths: Sequence[str]
-) -> None:
+async def serve(listener: socket.socket, channel: socket.socket, options: Namespace) -> None:
     """Answer until the service closes the channel."""
     reader, writer = await asyncio.open_unix_connection(sock=channel)
     questions = Channel(reader, writer)
+    app = HealthApp(
+        questions,
+        options.paths,
+        page=read_page() if options.page else None,
+        upstream=options.upstream,
+    )
     config = uvicorn.Config(
-        HealthApp(questions, document_paths),
+        app,
         http="httptools",
         lifespan="off",
         log_level="error",
@@ -239,14 +306,21 @@ async def serve(
         await serving
 
 
-def main(listener: int, channel: int, document_paths: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Serve on inherited files. The service alone ends this process, whatever a terminal sends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     os.nice(_NICE)
-    sockets = socket.socket(fileno=listener), socket.socket(fileno=channel)
-    uvloop.run(serve(*sockets, document_paths))
+    parser = ArgumentParser()
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--upstream", default="")
+    parser.add_argument("listener", type=int)
+    parser.add_argument("channel", type=int)
+    parser.add_argument("paths", nargs="*")
+    options = parser.parse_args(arguments)
+    sockets = socket.socket(fileno=options.listener), socket.socket(fileno=options.channel)
+    uvloop.run(serve(*sockets, options))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1:])

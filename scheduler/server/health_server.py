@@ -41,6 +41,9 @@ class HealthSource:
         documents: functions that return a document for JSON, by path.
         lookups: functions that return a document by the text behind a path with a slash at its end,
             or None.
+        reports: functions that yield a large document, in parts, by path.
+        has_page: true to serve the live page.
+        upstream: URL of the health port that has what the page shows of GPUs; empty: this one.
     """
 
     fatal_error: Callable[[], str]
@@ -48,6 +51,9 @@ class HealthSource:
     exposition: Callable[[], AsyncIterator[bytes]]
     documents: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     lookups: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    reports: Mapping[str, Callable[[], AsyncIterator[bytes]]] = field(default_factory=dict)
+    has_page: bool = False
+    upstream: str = ""
 
 
 class HealthServer:
@@ -76,10 +82,12 @@ class HealthServer:
         variables: str = "ESG_HEALTH_HOST, ESG_HEALTH_PORT",
     ) -> None:
         self._source = source
-        self._paths = [*source.documents, *source.lookups]
+        self._paths = [*source.documents, *source.lookups, *source.reports]
         questions = health_process.document_questions(self._paths)
         self._documents = {questions[path]: read for path, read in source.documents.items()}
         self._lookups = {questions[path]: find for path, find in source.lookups.items()}
+        self._reports = {questions[path]: parts for path, parts in source.reports.items()}
+        self._reports[METRICS] = source.exposition
         self._on_exit = on_exit
         try:
             self._listener = listen(address, variables, backlog=128)
@@ -114,7 +122,9 @@ class HealthServer:
         channel, channel_of_process = socket.socketpair()
         with channel, channel_of_process:
             inherited = self._listener.fileno(), channel_of_process.fileno()
-            arguments = [*map(str, inherited), *self._paths]
+            options = ["--page"] if self._source.has_page else []
+            options.append(f"--upstream={self._source.upstream}")
+            arguments = [*options, *map(str, inherited), *self._paths]
             process = subprocess.Popen(  # noqa: ASYNC220, S603 - it only starts this module
                 [sys.executable, "-P", "-m", health_process.__name__, *arguments],
                 pass_fds=inherited,
@@ -131,14 +141,14 @@ class HealthServer:
     async def _answer(self, channel: socket.socket) -> None:
         """Answer the questions of the process until it ends."""
         reader, writer = await asyncio.open_unix_connection(sock=channel)
-        rendering: asyncio.Task[None] | None = None
+        rendering: dict[bytes, asyncio.Task[None]] = {}
         try:
             while question := await reader.read(1):
                 if question == STATE:
                     _write(writer, STATE, [self._state()])
-                elif question == METRICS:
+                elif question in self._reports:
                     # A scrape takes longer, and no probe waits for it.
-                    rendering = asyncio.create_task(self._render(writer))
+                    rendering[question] = asyncio.create_task(self._render(question, writer))
                 elif question == LOOKUP:
                     head = await reader.readexactly(3)
                     name = await reader.readexactly(int.from_bytes(head[1:], "big"))
@@ -150,8 +160,8 @@ class HealthServer:
         except (OSError, asyncio.IncompleteReadError):
             pass  # the process was killed
         finally:
-            if rendering is not None:
-                rendering.cancel()
+            for task in rendering.values():
+                task.cancel()
             writer.close()
 
     def _state(self) -> bytes:
@@ -159,13 +169,13 @@ class HealthServer:
         state = {"/healthz": source.fatal_error(), "/readyz": source.not_ready_reason()}
         return json.dumps(state).encode()
 
-    async def _render(self, writer: asyncio.StreamWriter) -> None:
+    async def _render(self, question: bytes, writer: asyncio.StreamWriter) -> None:
         try:
-            parts = [part async for part in self._source.exposition()]
+            parts = [part async for part in self._reports[question]()]
         except Exception:
-            log.exception("metrics cannot be rendered")
+            log.exception("metrics or a report cannot be rendered")
             parts = []
-        _write(writer, METRICS, parts)
+        _write(writer, question, parts)
 
 
 def _json(read: Callable[[], Any]) -> bytes:

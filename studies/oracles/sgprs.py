@@ -3,7 +3,8 @@
 The published runs are of ResNet-18 at 30 frames a second on a GPU of 68 multiprocessors. Here a
 task has six equal stages whose times fall with the share of the GPU as a power law, scaled so that
 the pool runs out of capacity at about the published number of tasks: the shape is compared, not the
-numbers.
+numbers. Equal tasks fill bound contexts evenly, so that a switch of contexts gains nothing; the
+naive pool shows its loss with tasks of unlike lengths, at a load which the GPU can serve.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from statistics import fmean
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.model.documents import Document
 from studies.oracles.oracle import PublishedComparison, PublishedFigure
 from workbench.profiles.builders import chain, profile, workflow
 from workbench.simulation.engine import simulate
@@ -38,24 +40,46 @@ _GPU = "68-multiprocessor GPU"
 _PERCENTS = (5, 10, 15, 20, 25, 33, 50, 67, 75, 100)
 _FLAT_RATIO = 0.05  # by which the delivered rate may vary beyond the pivot
 _MISSES_MAX_RATIO = 0.001
+UNLIKE_TASKS = 24
+_SPREAD_RATIO = 0.5  # of the logarithms of the lengths of unlike tasks
+_NAIVE_MIN_RATIO = 0.01
+_SEEDS = range(3)
 
 
-def documents(tasks: int) -> Catalogue:
-    """Return so many equal tasks, each a chain of stages."""
-    rows = [(1, 1, p, _TASK_MS / _STAGES * (100 / p) ** _GAMMA) for p in _PERCENTS]
-    block = profile("block", {_GPU: rows})
-    functions = ["block"] * _STAGES
-    names = (f"task-{i:02d}" for i in range(tasks))
-    chains = (
-        workflow(chain(_STAGES), name=name, slo_ms=1000.0 / FPS, functions=functions)
-        for name in names
-    )
-    return Catalogue.of([block, *chains])
+def documents(tasks: int, spread_ratio: float = 0.0, seed: int = 0) -> Catalogue:
+    """Return so many tasks, each a chain of stages.
+
+    Args:
+        tasks: number of tasks.
+        spread_ratio: standard deviation of the logarithm of a task's time; the mean over tasks does
+            not depend on it. Default: equal tasks.
+        seed: seed of these times.
+    """
+    lengths = np.exp(np.random.default_rng(seed).normal(0.0, spread_ratio, tasks))
+    lengths *= tasks / lengths.sum()
+    listed: list[Document] = []
+    for i, length in enumerate(lengths.tolist()):
+        stage_ms = length * _TASK_MS / _STAGES
+        rows = [(1, 1, p, stage_ms * (100 / p) ** _GAMMA) for p in _PERCENTS]
+        block, name = f"block-{i:02d}", f"task-{i:02d}"
+        listed.append(profile(block, {_GPU: rows}))
+        stages = chain(_STAGES)
+        slo_ms = 1000.0 / FPS
+        listed.append(workflow(stages, name=name, slo_ms=slo_ms, functions=[block] * _STAGES))
+    return Catalogue.of(listed)
 
 
-def run(policy: str, tasks: int, contexts: int, contexts_percent: float) -> Result:
+def run(  # noqa: PLR0913 - a pool and a task set
+    policy: str,
+    tasks: int,
+    contexts: int,
+    contexts_percent: float,
+    *,
+    spread_ratio: float = 0.0,
+    seed: int = 0,
+) -> Result:
     """Run the tasks for some seconds; a task skips a frame while the last one is not done."""
-    catalogue = documents(tasks)
+    catalogue = documents(tasks, spread_ratio, seed)
     workflows = tuple(sorted(catalogue.workflows))
     scenario = Scenario(
         nodes=1,
@@ -66,10 +90,9 @@ def run(policy: str, tasks: int, contexts: int, contexts_percent: float) -> Resu
         warmup_ms=0.0,
         interference_ratio=_INTERFERENCE_RATIO,
     )
-    arrivals = Periodic(rate_rps=FPS * tasks).arrivals(workflows, seed=np.random.SeedSequence(0))
-    return simulate(
-        scenario, catalogue, arrivals, policy, requests=int(FPS * SECONDS * tasks), seed=0
-    )
+    arrivals = Periodic(rate_rps=FPS * tasks).arrivals(workflows, seed=np.random.SeedSequence(seed))
+    requests = int(FPS * SECONDS * tasks)
+    return simulate(scenario, catalogue, arrivals, policy, requests=requests, seed=seed)
 
 
 def delivered_rps(result: Result) -> float:
@@ -121,17 +144,22 @@ def _compare(_: Path) -> Iterator[PublishedComparison]:
         "not falling",
         all(pivots[a] <= pivots[b] for a, b in pairwise(listed)),
     )
-    for pool in ("2 contexts of 100 %", "3 contexts of 100 %"):
-        missed, naive = (
-            fmean(missed_ratio(result) for result in _curve(policy, pool))
-            for policy in ("sgprs", "sgprs-naive")
-        )
+    for pool in POOLS:
+        missed, naive = (unlike_missed_ratio(policy, pool) for policy in ("sgprs", "sgprs-naive"))
         yield PublishedComparison(
-            f"missed, {pool}",
+            f"missed by {UNLIKE_TASKS} unlike tasks, {pool}",
             f"sgprs {100 * missed:.2f} %, sgprs-naive {100 * naive:.2f} %",
-            "sgprs not above sgprs-naive",
-            missed <= naive,
+            "none by sgprs, at least 1 % by sgprs-naive",
+            missed <= _MISSES_MAX_RATIO and naive >= _NAIVE_MIN_RATIO,
         )
+
+
+def unlike_missed_ratio(policy: str, pool: str, tasks: int = UNLIKE_TASKS) -> float:
+    """Return the missed frames of tasks of unlike lengths, in the mean over seeds."""
+    results = (
+        run(policy, tasks, *POOLS[pool], spread_ratio=_SPREAD_RATIO, seed=seed) for seed in _SEEDS
+    )
+    return fmean(map(missed_ratio, results))
 
 
 ORACLES = (PublishedFigure(28, "SGPRS, flat beyond the pivot", _compare),)

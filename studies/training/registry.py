@@ -17,6 +17,7 @@ POLICIES = {  # imported on demand: some compile kernels
     "tiresias-events": "tiresias_events:TiresiasEvents",
     "las": "tiresias_events:Las",
     "gittins": "gittins:Gittins",
+    "qssf": "qssf:Qssf",
     "synergy": "synergy:Synergy",
     "antman": "antman:AntMan",
     "isolated": "isolated:Isolated",

@@ -1,14 +1,16 @@
 """Picture of the dashboard, from the results of a real Prometheus that scraped the demo.
 
-    python -m tests.chart.dashboard_picture    # called by `make dashboard-picture`; 2 minutes
+    python -m tests.chart.dashboard_picture    # called by `make dashboard-picture`; 5 minutes
 
-Matplotlib draws it, not Grafana. Positions, titles, units and queries come from the dashboard.
+It shows the time after the warm-up, in which the gateway creates the first pods. Matplotlib draws
+it,
+not Grafana. Positions, titles, units and queries come from the dashboard.
 """
 
 import io
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -23,7 +25,10 @@ from tests.testbed import REPOSITORY
 
 PICTURE = REPOSITORY / "docs" / "dashboard.png"
 DPI = 72
-SECONDS = 90
+WARM_UP_S = (
+    90  # until the first pods are ready, and the counts of the time before have left the rates
+)
+SECONDS = 120
 SCRAPED_EVERY_S = 1.0
 STEP_S = 3.0
 COLUMNS = 24  # of Grafana's grid
@@ -51,7 +56,7 @@ def panel_series(scraped: ScrapedDemo, panel: Panel) -> NamedSeries:
         for query in panel.queries
         for series in scraped.prometheus.query_range(
             query.promql(rate_interval_s=10 * scraped.scraped_every_s),
-            start_s=scraped.start_s,
+            start_s=scraped.start_s + WARM_UP_S,
             end_s=scraped.end_s,
             step_s=STEP_S,
         )
@@ -77,7 +82,7 @@ def draw(scraped: ScrapedDemo) -> Figure:
         axes.set_title(panel.title, fontsize=10, loc="left")
         named_series = panel_series(scraped, panel)
         if panel.kind == "timeseries" and named_series:
-            _draw_lines(axes, panel, named_series, scraped.start_s)
+            _draw_lines(axes, panel, named_series, scraped.start_s + WARM_UP_S)
         else:
             _draw_text(axes, panel, named_series)
     return figure
@@ -102,13 +107,13 @@ def _draw_lines(axes: Axes, panel: Panel, named_series: NamedSeries, start_s: fl
 
 def _draw_text(axes: Axes, panel: Panel, named_series: NamedSeries) -> None:
     axes.set_axis_off()
-    values: Sequence[str] = [
-        f"{UNITS[panel.unit](series.points[-1][1])}   {name}".strip()
+    is_single = panel.kind == "stat" and len(named_series) == 1
+    values = [
+        UNITS[panel.unit](series.points[-1][1]) + (f"   {name}" if name and not is_single else "")
         for name, series in named_series
-        if panel.kind != "stat"
-    ] or [UNITS[panel.unit](series.points[-1][1]) for _, series in named_series]
+    ]
     text = "\n".join(values) or "no data"
-    size = 26 if panel.kind == "stat" else 8
+    size = 26 if is_single else 13 if panel.kind == "stat" else 8
     axes.text(0.5, 0.5, text, fontsize=size, ha="center", va="center", wrap=True)
 
 
@@ -121,7 +126,7 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
         scraped_demo(
             Path(folder),
-            seconds=SECONDS,
+            seconds=WARM_UP_S + SECONDS,
             load="light",
             scraped_every_s=SCRAPED_EVERY_S,
             rules=one(render(EVERYTHING), "PrometheusRule")["spec"]["groups"],

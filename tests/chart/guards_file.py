@@ -9,7 +9,7 @@ from tests.testbed import REPOSITORY
 PATH = REPOSITORY / "deploy" / "guards.yaml"
 NAMESPACE = "kube-system"
 RELEASE = "esg-scheduler"
-_TEMPLATES = ("functions", "grant", "hosts", "nodes", "pools", "servers")
+_TEMPLATES = ("functions", "grant", "hosts", "measurements", "nodes", "pools", "servers")
 _OF_HELM = ("# Source: ", "    helm.sh/chart: ", "    app.kubernetes.io/managed-by: ")
 _HEAD = f"""\
 # Admission policies, rendered by `make guards` from the chart's templates/guards: edit those.

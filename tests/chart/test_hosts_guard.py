@@ -142,6 +142,23 @@ def test_only_the_gateway_creates_pods_of_a_pool(guarded: Api, cluster: ControlP
     )
 
 
+def test_pods_of_measurements_are_in_namespaces_for_them(guarded: Api) -> None:
+    """The pod states its own memory, so an administrator allows it; the label never changes."""
+    measured = pod("measured", labels={names.LABEL_MEASUREMENT: names.MEASURED, **FUNCTION})
+    wait_until(
+        lambda: "states its own share" in refused(guarded, TENANT_PODS, measured),
+        what="the policy is in force",
+    )
+    created = guarded.create(pod("of-a-profile", labels=FUNCTION))
+    change = {"metadata": {"labels": {names.LABEL_MEASUREMENT: names.MEASURED}}}
+    assert "must not change after" in refusal(guarded.patch, guarded.path(created), change)
+    allowed = {"metadata": {"labels": {f"{names.GROUP}/measurements": "allow"}}}
+    guarded.patch(f"/api/v1/namespaces/{TENANT}", allowed)
+    wait_until(
+        lambda: not refused(guarded, TENANT_PODS, measured), what="the namespace allows them"
+    )
+
+
 def test_the_folder_of_the_daemons_is_for_function_pods_alone(guarded: Api) -> None:
     """However the path is written; agents, in their own namespace, and other folders may."""
     for path in (

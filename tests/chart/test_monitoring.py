@@ -24,8 +24,8 @@ from tests.chart.rendering import EVERYTHING, Json, one, render
 from tests.require import needing
 from tests.testbed import REPOSITORY
 
-# Series of DCGM's exporter, and of Kubernetes' programs.
-FOREIGN = ("DCGM_FI_PROF_SM_ACTIVE", "kubernetes_build_info")
+# Series of DCGM's exporter, of Kubernetes' programs, and of Prometheus itself.
+FOREIGN = ("DCGM_FI_PROF_SM_ACTIVE", "kubernetes_build_info", "ALERTS")
 RULES_TEST = Path(__file__).parent / "rules_test.yaml"
 PROMTOOL = shutil.which("promtool")
 needs_helm = pytest.mark.usefixtures("helm_built")
@@ -141,10 +141,47 @@ def test_series_keep_their_labels_namespace_and_pod() -> None:
         assert monitor["metadata"]["labels"]["release"] == "prometheus"
 
 
+def test_the_first_row_has_the_stats_that_people_look_for() -> None:
+    """SLO, load, latency, GPUs, pods, alerts; with thresholds and a link to what to do."""
+    row = DASHBOARD["panels"][:7]
+    assert [panel["title"] for panel in row[1:]] == [
+        "In SLO",
+        "Requests per second",
+        "99th percentile, of the SLO",
+        "GPUs set aside, busy",
+        "Pods wanted, ready",
+        "Alerts that fire",
+    ]
+    headings = (REPOSITORY / "docs" / "runbooks.md").read_text(encoding="utf-8")
+    anchors = {heading.lower() for heading in re.findall(r"(?m)^#+ (\w+)$", headings)}
+    for panel in row[1:]:
+        assert panel["type"] == "stat"
+        assert panel["gridPos"]["y"] == 1
+        assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        [link] = panel["links"]
+        assert link["url"].rpartition("#")[2] in anchors, panel["title"]
+
+
+@needs_helm
+def test_links_of_the_dashboard_go_to_the_runbooks_of_the_values() -> None:
+    """`monitoring.rules.runbookUrl` is one value for alerts and dashboard."""
+    values: Json = {
+        "rules": {"runbookUrl": "https://wiki.example/esg"},
+        "dashboard": {"enabled": True},
+    }
+    config_map = one(render(monitoring=values), "ConfigMap", "-dashboard")
+    dashboard = json.loads(config_map["data"]["esg-scheduler.json"])
+    links = [
+        link["url"] for part in (dashboard, *dashboard["panels"]) for link in part.get("links", [])
+    ]
+    assert {url.partition("#")[0] for url in links} == {"https://wiki.example/esg"}
+
+
 @needs_helm
 def test_a_config_map_has_the_dashboard() -> None:
     """Grafana's sidecar selects the ConfigMap by its label."""
-    config_map = one(render(EVERYTHING), "ConfigMap", "-dashboard")
+    monitoring = {"dashboard": {"enabled": True}}
+    config_map = one(render(monitoring=monitoring), "ConfigMap", "-dashboard")
     assert json.loads(config_map["data"]["esg-scheduler.json"]) == DASHBOARD
     assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
 

@@ -325,6 +325,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
     },
     Settings: {
         "health_host": "127.0.0.1",
+        "page": True,
         "body_max_mib": 32,
         "log_level": "debug",
         "log_json": True,

@@ -112,6 +112,22 @@ def test_every_metric_of_the_code_is_described():
             assert line.rstrip(" |").rsplit("|", 1)[1].strip(), line
 
 
+def test_every_field_of_a_document_has_a_type_and_a_meaning():
+    """The reference page says for each field what YAML to write and what it does."""
+    page = reference_pages()["documents.md"]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in page.splitlines()
+        if line.startswith("| `")
+    ]
+    types = {row[0]: row[1] for row in rows}
+    assert all(len(row) == 5 and row[1] and row[4] for row in rows)
+    assert types["`stages`"] == "list of [Stage](#stage)"
+    assert types["`matchLabels`"] == "object of string"
+    assert types["`p95Ms`"] == "number"
+    assert types["`batching`"] == "`gateway`, `none`"
+
+
 def test_check_reports_workflows_above_the_limit_of_stages(monkeypatch):
     """`esg check` refuses what the service would not use."""
     monkeypatch.setenv("ESG_STAGES_MAX", "2")
@@ -176,6 +192,7 @@ def test_check_is_strict_on_request(tmp_path):
         "source": str(file),
         "document": "FunctionProfile f",
         "field": "spec.gpus[0].configurations",
+        "line": 0,
         "reason": "Invalid",
         "warning": True,
     }
@@ -197,7 +214,7 @@ def test_a_key_that_occurs_twice_is_refused(tmp_path):
     result = esg("check", file)
     assert result.exit_code == 1
     assert "key 'gpus' occurs twice in a mapping; keep one" in result.stderr
-    assert "line 10" in result.stderr
+    assert f"{file}:10: " in result.stderr
 
 
 def test_a_setting_that_is_no_json_is_an_error(monkeypatch):

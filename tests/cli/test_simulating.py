@@ -148,9 +148,9 @@ def test_policies_of_a_comparison_are_judged_on_the_same_requests(tmp_path):
     [warmup_s] = {run["warmup_s"] for run in runs}
     [requests] = {run["requests"] for run in runs}
     assert warmup_s == max(run["warmup_s"] for one in alone for run in one["runs"])
-    given = answer(*both[:-2], "--set", f"warmup_ms={1000 * warmup_s}", quick=False)["runs"]
-    assert requests == given[0]["requests"]
-    for run, same in zip(runs, given, strict=True):
+    set_apart = answer(*both[:-2], "--set", f"warmup_ms={1000 * warmup_s}", quick=False)["runs"]
+    assert requests == set_apart[0]["requests"]
+    for run, same in zip(runs, set_apart, strict=True):
         assert run | {"warmup_rule": "given"} == same
     written = json.loads((tmp_path / "results.json").read_text())["runs"]
     assert [run["requests"] for run in written] == [requests] * 2

@@ -8,7 +8,7 @@ from workbench.demo.cluster import DemoCluster
 
 def cluster_of(store):
     return DemoCluster(
-        programs=None, store=store, gateway=("", 0), metrics=("", ""), model_pods=None
+        programs=None, store=store, gateway=("", 0), page="", metrics=("", ""), model_pods=None
     )
 
 

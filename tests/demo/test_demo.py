@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from scheduler.cli import app
 from tests.signals import hear_ctrl_c
+from workbench.demo.summary import SLICES
 
 Start = Callable[..., subprocess.Popen[str]]
 ESG = str(Path(sys.executable).with_name("esg"))
@@ -69,9 +70,10 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_short_run_is_consistent(start):
+@pytest.mark.parametrize("share", ["reserved", "pooled"])
+def test_a_short_run_is_consistent(start, share):
     """Every request is answered, with the right values, by pods that the gateway creates."""
-    demo = start("--warm-up=6", "--seconds=4", "--cool-down=0", "--json")
+    demo = start(f"--share={share}", "--warm-up=6", "--seconds=4", "--cool-down=0", "--json")
     out, err = demo.communicate(timeout=240)
     assert demo.returncode == 0, err
     summary = json.loads(out)
@@ -90,6 +92,7 @@ def test_a_short_run_is_consistent(start):
     present = sum(kind["pods"] for kind in summary["pods"] if kind["state"] != "waiting")
     assert summary["pods_started"] - summary["pods_ended"] == present
     assert present > 0
+    assert any(kind["function"] == SLICES for kind in summary["pods"]) == (share == "pooled")
 
 
 @pytest.mark.slow

@@ -3,11 +3,12 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import aiohttp
 import pytest
 
-from scheduler.model.names import LABEL_FUNCTION
+from scheduler.model.names import LABEL_FUNCTION, POOL_HOLDER
 from scheduler.model.pod import Grant, grant_annotations
 from workbench.cluster.api_requests import (
     FUNCTION_SERVERS,
@@ -142,6 +143,22 @@ async def test_a_pod_becomes_ready_at_an_address_of_its_own(store):
         store.patch(PODS, ("n", "a"), {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
         await until(store, lambda pods: len(pods) == 1)
     assert set(model_pods.pods) == {"n/b"}
+
+
+async def test_the_holder_of_a_slice_runs_without_a_model_server(store):
+    """It is ready at once, and ends as others do."""
+    model_pods = FakeModelPods()
+    kubelet = kubelet_of(store, model_pods)
+    holder = pod("h")
+    grant = replace(GRANT, plan={**GRANT.plan, "pool": POOL_HOLDER})
+    holder["metadata"] |= {"labels": {}, "annotations": grant_annotations(grant)}
+    holder["spec"]["nodeName"] = "n1"
+    async with running(kubelet):
+        store.create(PODS, holder)
+        await until(store, lambda pods: all(map(is_ready, pods)))
+        assert model_pods.pods == {}
+        store.patch(PODS, ("n", "h"), {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+        await until(store, lambda pods: not pods)
 
 
 @pytest.mark.parametrize("is_forced", [False, True])

@@ -36,7 +36,7 @@ def summary(*outcomes, runs=RUNS, seconds=10.0):
 def pod(function, gpu_percent, cpu=2, *, uid="1", pool="", **metadata):
     plan = {"cpu": cpu, "gpu_model": "A100", "pool": pool}
     annotations = grant_annotations(Grant("GPU-1", gpu_percent, 1000, 1, plan))
-    labels = {LABEL_FUNCTION: function}
+    labels = {LABEL_FUNCTION: function} if function else {}
     return {"metadata": {"uid": uid, "labels": labels, "annotations": annotations, **metadata}}
 
 
@@ -89,12 +89,22 @@ def test_pods_cost_what_they_hold_over_time():
     assert usage.dollars == pytest.approx(40 * per_second[0] + 10 * per_second[1])
 
 
-def test_a_slice_is_paid_and_the_pods_in_it_are_not():
-    usage = PodUsage(Prices())
-    pods = [pod("f", 28, pool="member"), pod("f", 28, pool="member"), pod("", 40, pool="holder")]
-    usage.update(pods, 0.0)
-    usage.update([], 10.0)
-    assert usage.reserved_s == pytest.approx(0.4 * 10)
+def test_slices_are_set_aside_and_their_members_are_not():
+    """A member takes of the slice that its namespace's holder has, and only while it runs."""
+    holder = pod("", 70, cpu=8, uid="1", pool="holder")
+    members = [pod("f", 50, uid="2", pool="member"), pod("f", 50, uid="3", pool="member")]
+    alone, together = PodUsage(Prices()), PodUsage(Prices())
+    for usage, pods in ((alone, [holder]), (together, [holder, *members])):
+        usage.update(pods, 0.0)
+        usage.update([], 10.0)
+    assert together.reserved_s == alone.reserved_s == pytest.approx(7.0)
+    assert together.dollars == alone.dollars > 0.0
+    assert (together.started, together.ended) == (3, 3)
+    together.update([holder, *members], 11.0)
+    assert pod_lines(together.pods) == [
+        f"  {'f':20} 50 % GPU, 2 vCPU: 2 starting",
+        f"  {'slices':20} 70 % GPU, 8 vCPU: 1 starting",
+    ]
 
 
 def test_pods_are_counted_by_share_and_state():

@@ -129,8 +129,8 @@ class PoolOwner:
         self.scaler.set_limits((SPACE, "f0"), PodLimits(pooled=True))
         self.free, self.now_ms, self.numbers = [f"g{i}" for i in range(gpus)], 0.0, count()
 
-    def step(self):
-        """Scale once, and let a second pass."""
+    def step(self, passes_ms=1_000.0):
+        """Scale once, and let a time pass."""
         for pod in self.dispatcher.pods:
             if pod.state is PodState.STARTING and pod.ready_ms <= self.now_ms:
                 self.dispatcher.pod_ready(pod, self.now_ms)
@@ -151,7 +151,7 @@ class PoolOwner:
             self.dispatcher.set_slice(new, self.now_ms)
         for start in changes.starts:
             self.start(start)
-        self.now_ms += 1_000.0
+        self.now_ms += passes_ms
         return changes
 
     def start(self, start):
@@ -198,6 +198,18 @@ def test_slices_come_first_and_their_pods_are_evenly_spread():
     assert len(set(pool.counts)) == 1
     assert pool.counts[0] >= 2
     assert all(pod.pooled for pod in pool.dispatcher.pods)
+
+
+def test_a_pool_that_outgrows_its_slice_gets_one_larger_one_in_a_second():
+    """However often it is decided meanwhile, while more and more rows arrive."""
+    pool = PoolOwner()
+    pool.expect(1.0)
+    begun = pool.step().slice_starts
+    for _ in range(9):
+        for _ in range(20):
+            pool.owner.arrive(now_ms=pool.now_ms)
+        begun += pool.step(passes_ms=100.0).slice_starts
+    assert [start.percent for start in begun] == [20, 40]
 
 
 def test_slices_end_when_nothing_has_needed_them():

@@ -126,7 +126,7 @@ def test_a_gang_that_does_not_fit_takes_nothing(start, function):
     assert harness.snapshot_reservations() == {}
 
     create_pod(harness, "single", function)
-    harness.wait_bound("single", timeout_s=10)
+    harness.wait_bound("single", timeout_s=30)
     harness.api.delete(f"{PODS}/single", grace_s=0)
     create_nodes(harness.api, gpu_nodes(1, 1, name_prefix="more"))
     harness.wait_bound(*names)

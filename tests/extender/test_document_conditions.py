@@ -25,9 +25,13 @@ class Statuses:
 
     def __init__(self):
         self.last = {}
+        self.comparisons = 0
+        self.is_settled = False
 
     async def write_all(self, statuses):
+        self.comparisons += 1
         self.last = {(d.resource.kind, d.name): d.conditions for d in statuses}
+        return self.is_settled
 
 
 class Lease:
@@ -119,6 +123,26 @@ async def test_a_workflow_without_profiles_is_mended_by_them():
         assert (await world.written("w"))["Accepted"] == ("True", "Accepted")
         assert "take 200 ms" in message
         assert "of 1000 ms, on NVIDIA A100-SXM4-80GB" in message
+
+
+async def test_settled_documents_are_not_compared_again():
+    """Only a report of a document or of other nodes is a reason to compare them all."""
+    async with bed(node("n1")) as world:
+        world.put(workflow("w", 1_000, "half"), profile("half", (50, 100)))
+        await world.until("w", "Attainable", ("True", "SloMet"))
+        await world.conditions.write()
+        before = world.statuses.comparisons
+        await world.conditions.write()
+        assert world.statuses.comparisons == before + 1, "a write is not reported yet"
+
+        world.statuses.is_settled = True
+        await world.conditions.write()
+        await world.conditions.write()
+        await world.conditions.write()
+        assert world.statuses.comparisons == before + 2
+
+        world.put(workflow("w", 50, "half"))
+        await world.until("w", "Attainable", ("False", "SloTooShort"))
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,22 @@ def both():
         yield running
 
 
+def test_the_page_has_gpus_and_pending_pods():
+    """Each GPU has its pods; a pod that waits has its reasons by their number."""
+    settings = Settings(health_port=0, health_host="127.0.0.1", page=True)
+    service = embedded_service(settings, *nodes_and_documents().values())
+    with observed(service) as (_, client):
+        report = client.get("/v1/gpus").json()
+        assert client.get("/v1/pending/default:nobody").status_code == 404
+    nodes = {node["name"]: node for node in report["nodes"]}
+    ledger = {node["name"]: node for node in service.state.ledger.snapshot() if node["gpus"]}
+    assert nodes.keys() == ledger.keys()
+    for name, node in nodes.items():
+        expected = [(g["uuid"], g["free_percent"], g["healthy"]) for g in ledger[name]["gpus"]]
+        assert [(g["uuid"], g["free_percent"], g["healthy"]) for g in node["gpus"]] == expected
+    assert report["pending_pods"] == len(report["pending"])
+
+
 @pytest.mark.parametrize("path", LOOKS)
 def test_what_probes_and_scrapes_ask_is_the_same_on_both_ports(both, path):
     """The extender's own port has them too, for people at the loopback."""

@@ -34,13 +34,17 @@ class Gpus:
 
     async def run(self, pod):
         """Run a batch on a pod's GPU, to its end also without its client."""
+        await asyncio.shield(self.begin(pod))
+
+    def begin(self, pod):
+        """Begin a batch on a pod's GPU; return its end."""
         self.begun += 1
         self.running[pod.gpu] += pod.gpu_percent
         self.most_percent = max(self.most_percent, self.running[pod.gpu])
         self.on_begin(pod.gpu)
         ended = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_later(RUN_S, self._end, pod, ended)
-        await asyncio.shield(ended)
+        return ended
 
     def _end(self, pod, ended):
         self.running[pod.gpu] -= pod.gpu_percent
@@ -63,15 +67,23 @@ class TimedFirstBatch(FirstBatchModel):
     """The client of a first batch that takes its time on a GPU."""
 
     async def infer(self, model, ranges, **options):
+        if self.bed.first_batch_errors:
+            self.bed.gpus.begin(self.pod)  # it goes on without its connection
+            raise self.bed.first_batch_errors.pop()
         await self.bed.gpus.run(self.pod)
         return await super().infer(model, ranges, **options)
 
 
 class SliceBed(PoolBed):
-    """A gateway whose pods are pooled; its scaler wants one whole GPU."""
+    """A gateway whose pods are pooled; its scaler wants one whole GPU.
+
+    Attributes:
+        first_batch_errors: errors of the next first batches.
+    """
 
     def __init__(self, pods, gpus=None, **spec):
         self.gpus = gpus or Gpus()
+        self.first_batch_errors = []
         super().__init__(pods, latency_ms=1000 * RUN_S, share="pooled", **spec)
         self.scaler.pooled, self.scaler.share = True, SMALL
         self.scaler.slices = [WHOLE]

@@ -164,6 +164,17 @@ async def test_a_restarted_gateway_ends_no_pod_at_once():
 
 
 @virtually
+async def test_a_pod_that_this_process_has_created_ends_when_it_is_not_needed():
+    """Its load was seen: nothing has to be awaited."""
+    async with gateway() as bed:
+        await bed.first_pod()
+        await asyncio.sleep(1)
+        bed.scaler.wanted = 0
+        await asyncio.sleep(2)
+        assert bed.pods.deleted == bed.pods.created
+
+
+@virtually
 async def test_pods_of_another_owner_are_left_alone():
     """A pod with the label but another controller is neither used nor ended."""
     pods = Pods()

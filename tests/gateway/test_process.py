@@ -91,7 +91,7 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(tmp_path, **options):
+async def running(tmp_path, *, page=False, **options):
     """Run a gateway's process until a signal ends it."""
     api_server = ApiServer()
     await api_server.start()
@@ -102,7 +102,7 @@ async def running(tmp_path, **options):
             await run_gateway(settings, gateway, Watches(api))
 
     port, health_port = free_port(), free_port()
-    settings = Settings(health_port=health_port, health_host="127.0.0.1")
+    settings = Settings(health_port=health_port, health_host="127.0.0.1", page=page)
     gateway = GatewaySettings(host="127.0.0.1", port=port, **options)
     try:
         async with aiohttp.ClientSession() as client:
@@ -151,6 +151,33 @@ async def test_a_request_through_two_stages(tmp_path):
         assert ("esg_gateway_cold_starts_total", "n", "w") not in samples
         assert samples["esg_gateway_requests_refused_total", "429"] == 0
         assert samples["esg_unusable_documents",] == 0
+
+
+async def test_the_page_shows_workflows_and_late_requests(tmp_path):
+    """It is off by default; then it has figures of functions, and each late request by its id."""
+    played = PlayedModelServer(run_ms=5)
+    async with played.serving(), running(tmp_path, page=True, trace_every=1) as gateway:
+        gateway.put_documents("f", port=played.port)
+        gateway.put_pod("f")
+        await gateway.until_health("/v1/queues", lambda _, text: '"state":"ready"' in text)
+        await gateway.post("/n/v2/models/w/infer", BODY | {"id": "mine"})
+
+        status, text = await gateway.health("/")
+        assert (status, "<title>esg-scheduler</title>" in text) == (200, True)
+        overview = json.loads((await gateway.health("/v1/overview"))[1])
+        [function], [workflow] = overview["functions"], overview["workflows"]
+        assert (function["name"], function["ready"], workflow["in_slo_1h"]) == ("f", 1, 1.0)
+        request = json.loads((await gateway.health("/v1/requests/mine"))[1])
+        assert (request["workflow"], request["result"]) == ("w", "hit")
+        assert request["stages"][0]["pod"] == "n/f-0"
+        assert (await gateway.health("/v1/requests"))[1] == "[]"
+
+
+async def test_the_page_is_off_by_default(tmp_path):
+    """The port has probes, metrics, queues and late requests alone."""
+    async with running(tmp_path) as gateway:
+        for path in ("/", "/page.js", "/v1/overview", "/v1/gpus"):
+            assert (await gateway.health(path))[0] == 404
 
 
 async def test_requests_change_no_condition(tmp_path, monkeypatch):

@@ -7,11 +7,12 @@ import pytest
 
 from scheduler.cluster.errors import ApiError
 from scheduler.gateway.discovery.holder_pods import MANAGED_BY
+from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.scaling.open_slices import MARGIN_S
 from scheduler.gateway.scaling.slice_holder import GRACE_S
 from scheduler.gateway.scaling.slice_holders import CONTACT_S, END_GRACE_S
 from scheduler.model import names
-from tests.gateway.pool_bed import ROOM_S, Pods
+from tests.gateway.pool_bed import ROOM_S, SMALL, Pods
 from tests.gateway.ready_pods import MODEL
 from tests.gateway.runtime_bed import BATCHES, expected, rows
 from tests.gateway.slice_bed import LONGEST_S, RUN_S, WHOLE, Gpus, pooled_gateway
@@ -115,11 +116,24 @@ async def test_the_scaler_ends_an_idle_slice():
     """The holder gets a second, and its members go."""
     async with pooled_gateway() as bed:
         holder = await bed.serve(1)
-        await asyncio.sleep(61)  # before, nothing is ended
         bed.scaler.slices, bed.scaler.wanted = [], 0
         await asyncio.sleep(3)
         assert bed.pods.graces_s[holder] == END_GRACE_S
         assert set(bed.members()) <= set(bed.pods.deleted)
+
+
+@virtually
+async def test_a_restarted_gateway_ends_no_slice_at_once():
+    """It knows no load yet."""
+    pods, gpus = Pods(), Gpus()
+    async with pooled_gateway(pods, gpus) as bed:
+        holder = await bed.serve(1)
+    async with pooled_gateway(pods, gpus) as bed:
+        bed.scaler.slices, bed.scaler.wanted = [], 1
+        await asyncio.sleep(55)
+        assert holder not in pods.graces_s
+        await asyncio.sleep(10)
+        assert pods.graces_s[holder] == END_GRACE_S
 
 
 @virtually
@@ -208,6 +222,30 @@ async def test_a_restarted_gateway_waits_for_the_longest_run():
 
 
 @virtually
+async def test_a_slice_that_this_process_has_begun_opens_at_once():
+    """No batch of a former process can run in it."""
+    async with pooled_gateway() as bed:
+        begin_s = asyncio.get_running_loop().time()
+        await bed.holder()
+        await asyncio.sleep(0.1)
+        assert bed.slice.is_open
+        assert asyncio.get_running_loop().time() < begin_s + LONGEST_S
+
+
+@virtually
+async def test_a_slice_waits_after_another_process_has_served_its_namespace():
+    """That process may have begun batches in a slice that this one has created."""
+    async with pooled_gateway() as bed:
+        await bed.serve(1)
+        bed.pools.take_over("default", is_clean=False)
+        taken_over_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(LONGEST_S / 2)
+        assert not bed.slice.is_open
+        await bed.outputs("w", rows(1))
+        assert asyncio.get_running_loop().time() >= taken_over_s + LONGEST_S
+
+
+@virtually
 async def test_a_first_batch_takes_its_place_among_the_others():
     """A member's first batch waits for tokens, and no other batch runs in its place."""
     async with pooled_gateway() as bed:
@@ -223,6 +261,59 @@ async def test_a_first_batch_takes_its_place_among_the_others():
         assert not all(call.done() for call in calls)
         await asyncio.gather(*calls)
         assert bed.gpus.most_percent == 100
+        assert bed.slice.is_idle
+
+
+@virtually
+async def test_first_batches_run_together_where_a_slice_has_room():
+    """Four new members of 50 % are warm after two times of a run."""
+    async with pooled_gateway() as bed:
+        await bed.holder()
+        bed.scaler.wanted = 4
+        await asyncio.sleep(1)
+        for name in bed.members():
+            bed.pods.bind(name)
+        begin_s = asyncio.get_running_loop().time()
+        while bed.states().count("ready") < 4:  # noqa: ASYNC110 - in virtual time
+            await asyncio.sleep(0.01)
+        assert asyncio.get_running_loop().time() - begin_s < 3 * RUN_S
+        assert bed.gpus.most_percent == 100
+
+
+@virtually
+async def test_first_batches_leave_the_others_their_place():
+    """In a busy slice one runs at a time, however many members have come."""
+    async with pooled_gateway() as bed:
+        await bed.serve(2)
+        calls = burst(bed, 20)
+        bed.scaler.wanted = 5
+        await asyncio.sleep(1)
+        for name in bed.members():
+            bed.pods.bind(name)
+        await asyncio.sleep(1)
+        while bed.states().count("ready") < 5:
+            assert any(pod.runs for pod in bed.runtime.dispatcher.pods)
+            await asyncio.sleep(0.05)
+        assert not all(call.done() for call in calls)
+        await asyncio.gather(*calls)
+        assert bed.gpus.most_percent == 100
+
+
+@virtually
+async def test_a_repeated_first_batch_keeps_its_tokens():
+    """The time of the first attempt, whose connection broke, ends before that of the second."""
+    async with pooled_gateway() as bed:
+        bed.first_batch_errors = [ModelServerError(503, "reset by peer", retryable=True)]
+        await bed.holder()
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        [member] = bed.members()
+        bed.pods.bind(member)
+        while bed.gpus.begun < 2:  # noqa: ASYNC110 - in virtual time
+            await asyncio.sleep(0.01)
+        while bed.states() != ["ready"]:
+            assert bed.slice.used_percent == SMALL.gpu_percent
+            await asyncio.sleep(0.01)
         assert bed.slice.is_idle
 
 

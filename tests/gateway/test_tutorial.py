@@ -110,7 +110,10 @@ async def test_the_steps_of_the_tutorial(mlserver, tmp_path):
     local = [word.replace("8081", str(port)) for word in command("esg local")]
     async with local_gateway(*local, "--port", free_port(), folder=tmp_path) as gateway:
         answer = await gateway.first_request()
-        assert await gateway.interrupt() == (0, "")
+        status, errors = await gateway.interrupt()
+    assert status == 0
+    # Measured on a busy machine, the SLO may be mostly margin.
+    assert all(line.startswith("warning: ") for line in errors.splitlines()), errors
     assert [output["shape"] for output in answer["outputs"]] == [[1, 4]]
 
     await run(ESG, "check", *command("esg check"), folder=tmp_path)

@@ -7,9 +7,9 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.signals import hear_ctrl_c
-
 ESG = str(Path(sys.executable).with_name("esg"))
+# As `tests.signals.hear_ctrl_c`, but without code in the fork: gRPC may run in this process.
+HEARS_CTRL_C = ("env", "--default-signal=INT")
 
 
 class LocalGateway:
@@ -49,13 +49,13 @@ class LocalGateway:
 async def local_gateway(*arguments, folder=None):
     """Run ``esg local`` in a folder; yield it once it serves."""
     process = await asyncio.create_subprocess_exec(
+        *HEARS_CTRL_C,
         ESG,
         "local",
         *map(str, arguments),
         cwd=folder,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        preexec_fn=hear_ctrl_c,
     )
     gateway = LocalGateway(process)
     try:

@@ -2,18 +2,24 @@
 
 import asyncio
 import json
+import shlex
 
 import numpy as np
 import pytest
 import yaml
 
+from scheduler.gateway.settings import GatewaySettings
+from scheduler.settings import Settings
 from tests.command_line import esg
 from tests.gateway.factories import profile, server, workflow
 from tests.gateway.grpc_player import GrpcPlayer
 from tests.local.harness import local_gateway
+from workbench.cluster.api_requests import KINDS
 from workbench.cluster.model_server import PlayedModelServer
+from workbench.cluster.object_store import ObjectStore
 from workbench.cluster.process import free_port
 from workbench.local.first_request import curl_command
+from workbench.local.gateway import run_local
 
 LIMIT_S = 60
 BOTH = ("--server", "encoder=http://127.0.0.1:1", "--server", "classify=grpc://127.0.0.1:1")
@@ -109,6 +115,30 @@ def test_profiles_alone_are_refused(documents):
     done = esg("local", *documents[2:], *BOTH)
     assert done.exit_code == 1
     assert "error: no Workflow in" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("described", "sent"),
+    [([-1, 2], [1, 2]), ([1, 2], [1, 2]), (["-1", "2"], [1, 2]), ([2], [1, 2]), ([-1, -1], [1, 1])],
+)
+def test_the_first_request_has_one_row(tmp_path, described, sent):
+    """Metadata have any number of rows, one, or leave them out; free sizes are one."""
+    inputs = [{"name": "x", "datatype": "INT64", "shape": described}]
+    command = curl_command("http://h", {"name": "w", "inputs": inputs}, tmp_path)
+    [tensor] = json.loads(shlex.split(command)[-1])["inputs"]
+    assert tensor["shape"] == sent
+    assert tensor["data"] == [0] * (sent[0] * sent[1])
+
+
+async def test_an_error_after_the_start_ends_the_gateway():
+    """It is not lost while the gateway goes on in silence."""
+
+    async def fail():
+        raise LookupError("no URL")
+
+    gateway = GatewaySettings(host="127.0.0.1", port=0)
+    with pytest.raises(LookupError, match="no URL"):
+        await run_local(ObjectStore(KINDS), Settings(), gateway, fail)
 
 
 def test_long_bodies_are_in_a_file(tmp_path):

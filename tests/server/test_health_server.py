@@ -204,7 +204,7 @@ async def test_documents_are_found_by_name():
             name: (await client.get(f"/v1/things/{name}")).status_code
             for name in ("c", "broken", "x" * 600, "")
         }
-        assert (await client.post("/v1/things/a-1")).status_code == 404
+        assert (await client.post("/v1/things/a-1")).status_code == 405
         assert (await client.get("/healthz")).is_success
     assert statuses == {"c": 404, "broken": 500, "x" * 600: 400, "": 404}
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -217,7 +218,9 @@ def test_a_policy_that_cannot_be_made_is_named(registered):
 
     registered(Unmade)
     (outcome,) = outcomes_of([replace(JOB, policy="mine")])
-    assert outcome.failure == "policy mine, constructed for its run: ValueError: no such prices"
+    message, _, place = outcome.failure.partition(" (")
+    assert message == "policy mine, constructed for its run: ValueError: no such prices"
+    assert Path(place.partition(":")[0]) == Path(__file__)
     assert outcome.result is None
 
 

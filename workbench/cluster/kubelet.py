@@ -13,7 +13,7 @@ from typing import Any
 from scheduler.dispatch.pods import Share
 from scheduler.gateway.scaling.pool_pod import warm_up_row
 from scheduler.model.documents import FunctionProfile
-from scheduler.model.names import LABEL_FUNCTION
+from scheduler.model.names import LABEL_FUNCTION, POOL_HOLDER
 from scheduler.model.pod import Grant, grant_of
 from workbench.cluster.api_requests import FUNCTION_SERVERS, PODS
 from workbench.cluster.model_player import PlayedPod
@@ -74,13 +74,13 @@ class Kubelet:
                         self._starts[uid] = group.create_task(self._start(key, pod))
 
     async def _start(self, key: Key, pod: Raw) -> None:
-        metadata = pod["metadata"]
-        host, function = self._addresses[metadata["uid"]], metadata["labels"].get(LABEL_FUNCTION)
-        if function is None:  # the holder of a slice: it serves nothing
-            self._patch(key, {"phase": "Running", "podIP": host, "conditions": [_READY | _TRUE]})
-            return
-        profile, grant = self._profiles[function], grant_of(pod)
+        metadata, grant = pod["metadata"], grant_of(pod)
         assert grant is not None  # noqa: S101 - a pod with a node has one
+        if grant.pool == POOL_HOLDER:  # it has no model server
+            self._patch(key, {"phase": "Running", "conditions": [_READY | _TRUE]})
+            return
+        host, function = self._addresses[metadata["uid"]], metadata["labels"][LABEL_FUNCTION]
+        profile = self._profiles[function]
         self._patch(key, {"phase": "Pending", "podIP": host, "conditions": [_READY | _FALSE]})
         await asyncio.sleep(start_s(grant, profile))
         await self._model_pods.start(

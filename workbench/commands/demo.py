@@ -15,6 +15,7 @@ from workbench.cluster.extender import ExtenderError
 from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.process import ProgramError
 from workbench.demo import board
+from workbench.demo.cluster import Share
 from workbench.demo.runner import DemoConfig, play
 from workbench.profiles.generated import samples
 from workbench.simulation.workloads.paper import Load
@@ -31,6 +32,7 @@ def run_demo(
     seconds: float,
     cool_down_s: float,
     seed: int,
+    share: Share,
     load: Load,
     as_json: bool,
 ) -> None:
@@ -49,6 +51,7 @@ def run_demo(
         seconds=seconds,
         cool_down_s=cool_down_s,
         seed=seed,
+        share=share,
         prices=read_settings().prices,
     )
     console = Console(stderr=as_json)

@@ -27,6 +27,10 @@ def demo(
         ),
     ] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="of arrivals and run times")] = 0,
+    share: Annotated[
+        Literal["pooled", "reserved"],
+        typer.Option(help="pods hold their share while a batch runs (pooled), or always"),
+    ] = "reserved",
     load: Annotated[
         Literal["light", "normal", "heavy"], typer.Option(help="rate of requests, as in the paper")
     ] = "light",
@@ -56,6 +60,7 @@ def demo(
         seconds=seconds,
         cool_down_s=cool_down_s,
         seed=seed,
+        share=share,
         load=load,
         as_json=as_json,
     )

@@ -11,9 +11,18 @@ from scheduler.model.function_server import ServerProtocol
 def measure(
     *,
     url: Annotated[
-        str, typer.Option(help="model server that runs: grpc://HOST:PORT or http://HOST:PORT")
-    ],
-    model: Annotated[str, typer.Option(help="name of the model at the server")],
+        str | None,
+        typer.Option(help="model server that runs: grpc://HOST:PORT or http://HOST:PORT"),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "-f", metavar="FILE", help="in a cluster: FunctionServer with a template of its pods"
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="name of the model at the server; with -f: as FILE says")
+    ] = None,
     function: Annotated[
         str | None, typer.Option(help="name of the profile; default: that of the model")
     ] = None,
@@ -40,6 +49,27 @@ def measure(
     gpu_percent: Annotated[
         int, typer.Option(min=1, max=100, help="GPU share that the server has, percent")
     ] = 100,
+    shares: Annotated[
+        str | None, typer.Option(metavar="14,28,56", help="with -f: GPU shares, percent")
+    ] = None,
+    cpus: Annotated[str | None, typer.Option(metavar="1,2,4", help="with -f: vCPUs")] = None,
+    whole_grid: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="with -f: also points that cannot be the cheapest for any slack"
+        ),
+    ] = False,
+    start_s: Annotated[
+        float, typer.Option(min=1, help="with -f: longest time until a pod answers, s")
+    ] = 600.0,
+    scheduler_name: Annotated[
+        str,
+        typer.Option(help="with -f: scheduler of pods, if neither template nor webhook has one"),
+    ] = "",
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="kubeconfig file; default: in-cluster, else the usual kubeconfig"),
+    ] = None,
     gpu: Annotated[int, typer.Option(min=0, help="NVML's index of its GPU on this machine")] = 0,
     pids: Annotated[
         list[int] | None,
@@ -53,7 +83,8 @@ def measure(
         str | None, typer.Option(help="name of the GPU; default: that of NVML")
     ] = None,
     memory_mib: Annotated[
-        int | None, typer.Option(min=1, help="GPU memory of the server, MiB; default: by NVML")
+        int | None,
+        typer.Option(min=1, help="GPU memory of the server or the pods, MiB; default: by NVML"),
     ] = None,
     cold_start_ms: Annotated[
         float | None, typer.Option(min=0, help="time from pod start to first batch, ms")
@@ -96,12 +127,49 @@ def measure(
 ) -> None:
     """Measure a model server of the Open Inference Protocol; write its FunctionProfile.
 
-    Restart the server with another share and repeat the command to add that share. After Ctrl-C the
-    same command goes on with the batch that was interrupted.
+    With --url, restart the server with another share and repeat the command to add that share. With
+    -f, pods with each share are created, and deleted again. After Ctrl-C the same command goes on
+    with the batch that was interrupted.
     """
     from workbench.commands.measure import MeasureOptions, measure_profile
+    from workbench.commands.measure_in_cluster import ClusterOptions, measure_in_cluster
+    from workbench.commands.measurement_output import MeasurementOutput
     from workbench.profiles.batch_times import Precision
 
+    precision = Precision(
+        error_ratio=error_percent / 100,
+        confidence=confidence_percent / 100,
+        runs_min=runs,
+        runs_max=runs_max,
+        warm_up_runs=warm_up,
+        limit_s=limit_s,
+    )
+    output = MeasurementOutput(out=out, points_file=points, plot=plot, to_json=to_json)
+    if file is not None:
+        if url is not None:
+            raise typer.BadParameter("give --url or -f, not both", param_hint="-f")
+        measure_in_cluster(
+            ClusterOptions(
+                file=file,
+                shares=shares,
+                cpus=cpus,
+                batches=batches,
+                batch_max=batch,
+                inputs=inputs or [],
+                memory_mib=memory_mib,
+                gpu_model=gpu_model or "",
+                cold_start_ms=cold_start_ms,
+                precision=precision,
+                whole_grid=whole_grid,
+                start_s=start_s,
+                scheduler_name=scheduler_name,
+                kubeconfig=kubeconfig,
+            ),
+            output,
+        )
+        return
+    if url is None or model is None:
+        raise typer.BadParameter("give --url and --model, or -f FILE", param_hint="--url")
     measure_profile(
         MeasureOptions(
             url=url,
@@ -118,17 +186,7 @@ def measure(
             gpu_model=gpu_model,
             memory_mib=memory_mib,
             cold_start_ms=cold_start_ms,
-            precision=Precision(
-                error_ratio=error_percent / 100,
-                confidence=confidence_percent / 100,
-                runs_min=runs,
-                runs_max=runs_max,
-                warm_up_runs=warm_up,
-                limit_s=limit_s,
-            ),
+            precision=precision,
         ),
-        out=out,
-        points_file=points,
-        plot=plot,
-        to_json=to_json,
+        output,
     )

@@ -29,12 +29,21 @@ def name_value_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def batch_list(text: str, *, ascending: bool = True) -> list[int]:
-    """Read the value of an option of the form 1,2,4; each once and sorted if ``ascending``."""
-    if not _NUMBERS.fullmatch(text):
-        raise typer.BadParameter(f"{quoted(text)} must have the form 1,2,4", param_hint="--batches")
-    numbers = [int(number) for number in text.split(",")]
-    return sorted(set(numbers)) if ascending else numbers
+def number_list(option: str, text: str | None) -> list[int]:
+    """Split the value of an option of the form 1,2,4."""
+    if text is None or not _NUMBERS.fullmatch(text):
+        raise typer.BadParameter(
+            f"{quoted(text or '')} must have the form 1,2,4", param_hint=option
+        )
+    return [int(number) for number in text.split(",")]
+
+
+def batch_sizes(text: str | None, batch_max: int) -> list[int]:
+    """Return the batches of --batches, or those up to --batch."""
+    if text is not None:
+        return sorted(set(number_list("--batches", text)))
+    powers = [1 << bit for bit in range(batch_max.bit_length())]
+    return sorted({*powers, batch_max})
 
 
 def refuse(problems: Sequence[Problem | Exception | str]) -> NoReturn:

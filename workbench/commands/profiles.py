@@ -8,7 +8,7 @@ import typer
 
 from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.message_text import quoted
-from workbench.commands.profile_output import batch_list, name_value_pairs, refuse, write_text
+from workbench.commands.profile_output import name_value_pairs, number_list, refuse, write_text
 from workbench.profiles.latency_units import Unit
 from workbench.profiles.measured_rows import CsvLayout, MeasuredRows, read_rows
 from workbench.profiles.measurements import ImportRequest, import_rows
@@ -74,7 +74,7 @@ def _rows(options: ImportOptions, layout: CsvLayout) -> MeasuredRows:
         raise typer.BadParameter("the columns of a tool are known", param_hint="--map")
     batches: list[int | None] = [None] * len(files)
     if options.batches is not None:
-        batches = [*batch_list(options.batches, ascending=False)]
+        batches = [*number_list("--batches", options.batches)]
         if len(batches) != len(files):
             raise typer.BadParameter(
                 f"{len(batches)} batches for {len(files)} files", param_hint="--batches"

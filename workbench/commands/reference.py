@@ -1,7 +1,7 @@
 """Reference pages, generated from the code: settings, metrics, documents, scenarios."""
 
 from collections.abc import Iterable
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -126,6 +126,7 @@ def _documents() -> str:
             rows = (
                 (
                     f"`{field.alias or name}`",
+                    _json_type(field.annotation),
                     "required" if field.is_required() else f"`{_default(field)}`",
                     _bounds(field),
                     field.description or "",
@@ -134,7 +135,7 @@ def _documents() -> str:
             )
             doc = (model.__doc__ or "").splitlines()[0]
             parts.append(f"\n### {model.__name__}\n\n{doc}\n\n")
-            parts.append(_table(("field", "default", "bounds", "meaning"), rows))
+            parts.append(_table(("field", "type", "default", "bounds", "meaning"), rows))
     return "".join(parts)
 
 
@@ -187,6 +188,26 @@ def _kind(annotation: Any) -> str:
         return ", ".join(f"`{choice}`" for choice in choices)
     plain = [choice for choice in choices if choice is not type(None)] or [annotation]
     return ", ".join(getattr(kind, "__name__", str(kind)) for kind in plain)
+
+
+_JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def _json_type(annotation: Any) -> str:
+    """Return the type of a field in YAML; a nested document is a link to its section."""
+    arguments = [kind for kind in get_args(annotation) if kind not in {type(None), Ellipsis}]
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return ", ".join(f"`{choice}`" for choice in arguments)
+    if origin is Annotated:
+        return _json_type(arguments[0])
+    if origin is tuple:
+        return f"list of {_json_type(arguments[0])}"
+    if origin is dict:
+        return "object" if arguments[1] is Any else f"object of {_json_type(arguments[1])}"
+    if arguments:
+        return " or ".join(_json_type(argument) for argument in arguments)
+    return _JSON_TYPES.get(annotation) or f"[{annotation.__name__}](#{annotation.__name__.lower()})"
 
 
 def _exposed(name: str, kind: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 
@@ -37,9 +38,15 @@ from workbench.demo.function_servers import outputs_of, server_of
 NOISE_RATIO = 0.05  # standard deviation of log(run time / time of the profile)
 # All parts share the cores of one machine: plans keep more time than for the noise alone.
 _MARGIN_RATIO = 0.25
-_ENVIRONMENT = {"ESG_LOG_LEVEL": "warning", "ESG_MARGIN_RATIO": str(_MARGIN_RATIO)}
+Share = Literal["pooled", "reserved"]
 _EXTENDER, _GATEWAY = "the extender", "the gateway"
 _HOST = "127.0.0.1"
+_ENVIRONMENT = {
+    "ESG_HEALTH_HOST": _HOST,
+    "ESG_LOG_LEVEL": "warning",
+    "ESG_MARGIN_RATIO": str(_MARGIN_RATIO),
+    "ESG_PAGE": "true",
+}
 _ESG = str(Path(sys.executable).with_name("esg"))
 
 
@@ -49,6 +56,7 @@ class DemoCluster:
 
     Attributes:
         gateway: host and port of the gateway's HTTP front.
+        page: URL of the live page.
         metrics: addresses at which extender and gateway answer ``/metrics``.
         model_pods: played model servers.
     """
@@ -56,6 +64,7 @@ class DemoCluster:
     programs: Programs
     store: ObjectStore
     gateway: tuple[str, int]
+    page: str
     metrics: tuple[str, str]
     model_pods: ModelPods
 
@@ -83,10 +92,12 @@ async def running_cluster(
     profiles: Mapping[str, FunctionProfile],
     *,
     seed: int,
+    share: Share = "reserved",
 ) -> AsyncIterator[DemoCluster]:
     """Run the cluster while inside; extender and gateway are ready.
 
-    There are no pods until the gateway creates some for requests.
+    There are no pods until the gateway creates some for requests. ``share`` is how they hold their
+    shares of GPUs.
 
     Raises:
         ProgramError: a program ended by itself; the body is cancelled.
@@ -112,11 +123,11 @@ async def running_cluster(
             asyncio.TaskGroup() as group,
         ):
             write_kubeconfig(kubeconfig, url)
-            start = _Start(running, kubeconfig, session)
-            ports = [free_port() for _ in range(3)]
+            start = _Start(running, kubeconfig, session, share)
+            ports = [free_port() for _ in range(4)]
             extender, _, model_pods = await asyncio.gather(
-                start.extender(ports[0]),
-                start.gateway(ports[1], ports[2]),
+                start.extender(ports[0], ports[3]),
+                start.gateway(ports[1], ports[2], f"http://{_HOST}:{ports[3]}"),
                 ModelPods.begin(running, seed=seed, noise_ratio=NOISE_RATIO),
             )
             kube_scheduler = PlayedScheduler(store, extender)
@@ -131,6 +142,7 @@ async def running_cluster(
                 programs=running,
                 store=store,
                 gateway=(_HOST, ports[1]),
+                page=f"http://{_HOST}:{ports[2]}",
                 metrics=(f"{_HOST}:{ports[0]}", f"{_HOST}:{ports[2]}"),
                 model_pods=model_pods,
             )
@@ -146,15 +158,17 @@ class _Start:
     programs: Programs
     kubeconfig: Path
     session: aiohttp.ClientSession
+    share: Share
 
-    async def extender(self, port: int) -> ExtenderClient:
+    async def extender(self, port: int, health_port: int) -> ExtenderClient:
         options = [f"--kubeconfig={self.kubeconfig}", f"--host={_HOST}", f"--port={port}"]
-        await self.programs.start(_EXTENDER, [_ESG, "serve", *options], environment=_ENVIRONMENT)
+        environment = {**_ENVIRONMENT, "ESG_HEALTH_PORT": str(health_port)}
+        await self.programs.start(_EXTENDER, [_ESG, "serve", *options], environment=environment)
         extender = ExtenderClient(self.session, f"http://{_HOST}:{port}")
         await wait_until(extender.ready, _EXTENDER)
         return extender
 
-    async def gateway(self, port: int, health_port: int) -> None:
+    async def gateway(self, port: int, health_port: int, extender_url: str) -> None:
         await self.programs.start(
             _GATEWAY,
             [_ESG, "gateway", f"--kubeconfig={self.kubeconfig}"],
@@ -163,10 +177,10 @@ class _Start:
                 "ESG_GATEWAY_HOST": _HOST,
                 "ESG_GATEWAY_PORT": str(port),
                 "ESG_GATEWAY_PODS": "true",
-                "ESG_GATEWAY_SHARE": "pooled",
+                "ESG_GATEWAY_SHARE": self.share,
                 "ESG_GATEWAY_HOLDER_IMAGE": "example.org/holder",
                 "ESG_GATEWAY_TRUST_ARRIVAL": "true",  # those of the load's schedule
-                "ESG_HEALTH_HOST": _HOST,
+                "ESG_GATEWAY_EXTENDER_URL": extender_url,
                 "ESG_HEALTH_PORT": str(health_port),
             },
         )

@@ -18,7 +18,7 @@ from scheduler.model.plan import Prices
 from workbench.cluster.api_requests import PODS
 from workbench.cluster.process import Program
 from workbench.demo import board
-from workbench.demo.cluster import DemoCluster, running_cluster
+from workbench.demo.cluster import DemoCluster, Share, running_cluster
 from workbench.demo.function_servers import answer_factor
 from workbench.demo.load_generator import LoadPlan, LoadWorkflow, RequestOutcome
 from workbench.demo.results import RunResults
@@ -37,6 +37,7 @@ class DemoConfig:
         warm_up_s, seconds: durations of the warm-up, while pods start, and of the measurement after
             it.
         cool_down_s: limit of the time in which pods end after the last request, in seconds.
+        share: how pods hold their share of a GPU: always, or in slices of a pool, while they run.
     """
 
     nodes: Sequence[dict[str, Any]]
@@ -47,6 +48,7 @@ class DemoConfig:
     seconds: float
     cool_down_s: float
     seed: int
+    share: Share = "reserved"
     prices: Prices
 
     @property
@@ -63,6 +65,7 @@ async def play(config: DemoConfig, console: Console) -> DemoSummary:
     """
     _say(console, "starting an API server in memory, esg serve, esg gateway and model servers")
     async with demo_cluster(config) as cluster:
+        _say(console, f"live page: {cluster.page}")
         shortest_ms, longest_ms = GAPS_MS[config.load]
         _say(
             console,
@@ -78,7 +81,9 @@ async def play(config: DemoConfig, console: Console) -> DemoSummary:
 def demo_cluster(config: DemoConfig) -> AbstractAsyncContextManager[DemoCluster]:
     """Run a cluster for a configuration; raises like `play`."""
     profiles = {profile.metadata.name: profile for profile in config.profiles}
-    return running_cluster(config.nodes, config.workflows, profiles, seed=config.seed)
+    return running_cluster(
+        config.nodes, config.workflows, profiles, seed=config.seed, share=config.share
+    )
 
 
 async def send_requests(config: DemoConfig, cluster: DemoCluster, console: Console) -> DemoSummary:

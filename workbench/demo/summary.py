@@ -13,14 +13,15 @@ from workbench.demo.results import RunResults, percentile
 
 LATE_RATIO = 0.05  # of the shortest SLO: a machine with more lateness did not keep up
 HIT_RATIO = 0.99  # unless the requests were in time all the same
-SLICE = "slices"  # in place of a function: the pods that hold them
+SLICES = "slices"
 _S_PER_HOUR = 3600.0
 
 
 class PodKind(NamedTuple):
-    """Pods of a function that are alike.
+    """Pods of a function that are alike, or slices of a pool.
 
     Attributes:
+        function: name of the function; `SLICES`: holders of slices.
         cpu, gpu_percent: vCPUs and share of a GPU; 0 while they wait for a node.
         state: state of each of the pods.
     """
@@ -32,7 +33,7 @@ class PodKind(NamedTuple):
 
 
 class PodUsage:
-    """Shares that pods hold over time, and their price; pods in slices hold none.
+    """Shares that pods hold over time, and their price; those of a pool hold the slices' alone.
 
     Attributes:
         dollars: price of the reservations so far, idle or not.
@@ -63,17 +64,18 @@ class PodUsage:
         self.pods.clear()
         placed = set()
         for pod in pods:
-            function = pod["metadata"]["labels"].get(LABEL_FUNCTION, SLICE)
+            function = pod["metadata"]["labels"].get(LABEL_FUNCTION, SLICES)
             if (grant := grant_of(pod)) is None:
                 self.pods[PodKind(function, 0, 0, "waiting")] += 1
                 continue
             placed.add(pod["metadata"]["uid"])
-            if grant.pool != POOL_MEMBER:  # the slices are paid, not what may run in them
-                self._reserved_gpus += grant.gpu_percent / 100
-                self._dollars_per_hour += self._prices.request_cost_dollars(
-                    MS_PER_HOUR, grant.cpu, grant.gpu_percent, 1, str(grant.plan.get("gpu_model"))
-                )
             self.pods[PodKind(function, grant.cpu, grant.gpu_percent, _state(pod))] += 1
+            if grant.pool == POOL_MEMBER:
+                continue
+            self._reserved_gpus += grant.gpu_percent / 100
+            self._dollars_per_hour += self._prices.request_cost_dollars(
+                MS_PER_HOUR, grant.cpu, grant.gpu_percent, 1, str(grant.plan.get("gpu_model"))
+            )
         self.started += len(placed - self._placed)
         self.ended += len(self._placed - placed)
         self._placed = placed

@@ -36,10 +36,12 @@ def curl_command(url: str, metadata: Mapping[str, Any], folder: Path) -> str:
 
 
 def _example(entry: Mapping[str, Any]) -> dict[str, Any] | None:
-    datatype = DATATYPES.get(entry["datatype"])
+    datatype = DATATYPES.get(entry.get("datatype", ""))
     if datatype is None or not datatype.json_types:
         return None
-    sizes = [int(size) for size in entry["shape"][1:]]
+    sizes = [int(size) for size in entry.get("shape", ())]
+    if sizes[:1] in ([-1], [_ROWS]):  # otherwise they leave out the rows
+        del sizes[0]
     shape = [_ROWS, *(size if size > 0 else 1 for size in sizes)]
     data = [_SAMPLES.get(datatype, 0)] * prod(shape)
     return {"name": entry["name"], "datatype": datatype.name, "shape": shape, "data": data}

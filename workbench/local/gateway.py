@@ -81,12 +81,16 @@ async def run_local(
         async with ApiServer(store).serving() as url:
             write_kubeconfig(kubeconfig, url)
             async with connect(kubeconfig) as api:
-                starting = asyncio.ensure_future(on_start())
+                serving = run_gateway(settings, gateway, Watches(api))
+                tasks = [asyncio.ensure_future(work) for work in (serving, on_start())]
                 try:
-                    await run_gateway(settings, gateway, Watches(api))
+                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                    done.pop().result()
+                    await tasks[0]
                 finally:
-                    starting.cancel()
-                    await asyncio.wait([starting])
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.wait(tasks)
 
 
 def _pod(metadata: Raw, server: LocalServer, profile: FunctionProfile) -> Raw:

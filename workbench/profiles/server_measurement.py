@@ -9,6 +9,7 @@ from scheduler.gateway.model_server import ModelServer
 from scheduler.oip.batch import RowRange
 from scheduler.oip.datatypes import BYTES
 from scheduler.oip.tensor import Tensor
+from workbench.profiles.adaptive_plan import Point
 from workbench.profiles.batch_inputs import BatchInputs
 from workbench.profiles.batch_times import Precision, measure_batch
 from workbench.profiles.measured_points import MeasuredPoint, times_fields
@@ -42,6 +43,10 @@ class MeasuredServer:
     gpu_percent: int
     inputs: Mapping[str, str]
     memory_mib: Callable[[], int]
+
+    def key(self, rows: int) -> tuple[str, str, Point]:
+        """Key of the point of a batch size, as `MeasuredPoint.key`."""
+        return self.function, self.gpu_model, (rows, self.cpu, self.gpu_percent)
 
 
 async def measure_server(

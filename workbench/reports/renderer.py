@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import Any
 
+from scheduler.server import page_files
+
 _LIBRARIES = ("jinja2", "matplotlib")
 
 
@@ -23,11 +25,22 @@ def require_extra() -> None:
 
 
 def render(template: str, **values: Any) -> str:
-    """Render a template of this room; values are escaped, except Markup."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - not always there
+    """Render a template of this room, with the colours of the live page.
+
+    Values are escaped, except Markup.
+    """
+    from jinja2 import (  # noqa: PLC0415 - not always there
+        ChoiceLoader,
+        Environment,
+        FileSystemLoader,
+        PackageLoader,
+        StrictUndefined,
+    )
 
     environment = Environment(
-        loader=PackageLoader("workbench.reports", "templates"),
+        loader=ChoiceLoader(
+            [PackageLoader("workbench.reports", "templates"), FileSystemLoader(page_files.FOLDER)]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

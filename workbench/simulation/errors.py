@@ -39,13 +39,17 @@ class PolicyError(RunError):
         call = "called to rescale" if key is None else f"called for queue {'/'.join(key)}"
         return cls(
             f"policy {policy}, {call} at {now_ms:,.3f} ms of the virtual clock: "
-            f"{type(problem).__name__}: {problem}{_place(problem)}"
+            f"{described(problem)}"
         )
 
 
+def described(problem: Exception) -> str:
+    """Return type and text of an error, with file and line in the policy of a user."""
+    return f"{type(problem).__name__}: {problem}{_place(problem)}"
+
+
 def _place(problem: Exception) -> str:
-    """Return file and line in the policy of a user; empty without one."""
     for frame in extract_tb(problem.__traceback__):
-        if not frame.filename.startswith(_SIMULATOR):
+        if not frame.filename.startswith((_SIMULATOR, "<")):  # "<frozen importlib…>"
             return f" ({frame.filename}:{frame.lineno})"
     return ""

@@ -8,7 +8,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from workbench.simulation.errors import UnknownPolicyError
+from workbench.simulation.errors import UnknownPolicyError, described
 from workbench.simulation.policy import Policy
 
 ENTRY_POINTS = "esg_scheduler.policies"
@@ -106,6 +106,6 @@ def _module(file: Path, name: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         raise UnknownPolicyError(
-            f"policy {name}: {file} cannot be imported: {type(error).__name__}: {error}"
+            f"policy {name}: {file} cannot be imported: {described(error)}"
         ) from error
     return module

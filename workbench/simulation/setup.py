@@ -15,7 +15,7 @@ from workbench.simulation.containers.cluster import SimulatedCluster
 from workbench.simulation.containers.data_locality import Inputs
 from workbench.simulation.containers.functions import Function
 from workbench.simulation.containers.grant_cache import GrantCache
-from workbench.simulation.errors import PolicyError
+from workbench.simulation.errors import PolicyError, described
 from workbench.simulation.policy import Policy, PolicyContext
 from workbench.simulation.registry import policy_class
 from workbench.simulation.retries import RetryState
@@ -108,9 +108,8 @@ def policy_for(
     try:
         return policy_type(context)
     except Exception as error:
-        raise PolicyError(
-            f"policy {name}, constructed for its run: {type(error).__name__}: {error}"
-        ) from error
+        message = f"policy {name}, constructed for its run: {described(error)}"
+        raise PolicyError(message) from error
 
 
 def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run

@@ -210,10 +210,12 @@ class PoolScaler:
         counts = pool.counts
         if not counts.expected:
             counts.expected = size.slices
-        missing = counts.allowed(size.slices, len(fitting), now_ms) - len(fitting)
+        # Larger slices come beside the smaller ones, which end after them.
+        wanted = size.slices + len(smaller)
+        missing = counts.allowed(wanted, len(live), now_ms) - len(live)
         if missing > 0 and now_ms >= pool.backoff.retry_ms:
             changes.starts.extend([SliceStart(*key, size.percent, size.cpus)] * missing)
-        is_whole = missing <= 0 and all(gpu_slice.is_open for gpu_slice in fitting)
+        is_whole = len(fitting) >= size.slices and all(gpu_slice.is_open for gpu_slice in fitting)
         if is_whole and self._is_oversized(pool, size, fitting, now_ms):
             changes.starts.append(SliceStart(*key, size.percent, size.cpus))
         # The largest first: a slice of another size has taken its place.

@@ -84,11 +84,13 @@ class ScalingLoop:
         changes = self._scaler.pod_changes(now_ms)
         # Before the first window is full, a restarted gateway would end pods whose load it has not
         # seen yet.
-        if now_ms - self._began_ms >= WINDOW_MS:
-            for pod in changes.stops:
+        is_full = now_ms - self._began_ms >= WINDOW_MS
+        for pod in changes.stops:
+            if is_full or self._pools.has_created(pod):
                 self._pools.stop(pod)
-            for known in changes.slice_stops:
-                self._holders.stop(known)
+        for gpu_slice in changes.slice_stops:
+            if is_full or self._holders.has_created(gpu_slice):
+                self._holders.stop(gpu_slice)
         self._holders.start(changes.slice_starts)
         for start in changes.starts:
             self._pools.start(start)

@@ -108,13 +108,17 @@ class OpenSlices:
     def _slice(self, key: SliceKey, holders: Sequence[SliceHolder]) -> Slice:
         pods = [holder.pod for holder in holders if holder.pod is not None]
         taken_over_ms = self._taken_over_ms.get(key[0], self._began_ms)
+        open_from_ms = taken_over_ms + 1000 * self._longest_run_s(key[0])
+        # A pool has one slice of a GPU at most: others have begun their batches in an earlier one.
+        if all(h.start is not None and h.since_ms >= taken_over_ms for h in holders):
+            open_from_ms = -inf
         return Slice(
             *key,
             pods[0].node,
             sum(pod.percent for pod in pods),
             sum(pod.cpus for pod in pods),
             gpu_model=pods[0].gpu_model,
-            open_from_ms=taken_over_ms + 1000 * self._longest_run_s(key[0]),
+            open_from_ms=open_from_ms,
         )
 
 

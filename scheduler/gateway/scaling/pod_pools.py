@@ -37,6 +37,7 @@ from scheduler.model.function_server import FunctionServer
 from scheduler.model.names import LABEL_FUNCTION
 
 CREATIONS_MAX = 16  # at a time, over all servers
+_NO_SHARE = Share("", 1, 1, 1)
 
 
 class StartPauses(Protocol):
@@ -105,6 +106,11 @@ class PodPools:
         runtime.set_cold_starts(self.refusal)
 
     # -- decisions of the scaler -----------------------------------------------------------------
+
+    def has_created(self, pod: Pod) -> bool:
+        """Return true if this process has created a pod."""
+        pool_pod = self._pods.get(pod.name)
+        return pool_pod is not None and not pool_pod.is_adopted
 
     def stop(self, pod: Pod) -> None:
         """Give a pod no further batches, and delete it after those that it has."""
@@ -264,7 +270,7 @@ class PodPools:
         # The server's function may have changed since the pod was created.
         share = share_of(raw, profile) if labels.get(LABEL_FUNCTION) == function[1] else None
         now_ms, pooled = self._runtime.now_ms(), is_member(raw)
-        pod = PoolPod(name, function, share or Share("", 1, 1, 1), now_ms, pooled)
+        pod = PoolPod(name, function, share or _NO_SHARE, now_ms, pooled, is_adopted=True)
         if share is None:
             self._pods[name] = pod
             self._end(pod)

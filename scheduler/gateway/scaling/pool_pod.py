@@ -36,6 +36,7 @@ class PoolPod:
         share: share that the pod was created for; the granted one may be on another GPU model.
         since_ms: time of the decision, or of the pod's adoption.
         pooled: true if the pod is a member of its namespace's pool.
+        is_adopted: true if another process has created the pod.
         uid: UID of the pod; empty until the API server reports it.
         seen_ms: time of the API server's first report.
         bound_ms: time from which the pod was seen with a node.
@@ -53,6 +54,7 @@ class PoolPod:
     share: Share
     since_ms: float
     pooled: bool = False
+    is_adopted: bool = False
     uid: str = ""
     seen_ms: float | None = None
     bound_ms: float | None = None

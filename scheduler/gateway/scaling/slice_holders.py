@@ -167,6 +167,10 @@ class SliceHolders:
             elif creations < CREATIONS_MAX:
                 creations += self._create(start)
 
+    def has_created(self, gpu_slice: Slice) -> bool:
+        """Return true if this process has created all holders of a slice."""
+        return all(holder.start is not None for holder in self._on(gpu_slice.key))
+
     def stop(self, ended: Slice) -> None:
         """Close a slice, and delete the holders that a gateway has created when it is idle."""
         for holder in self._on(ended.key):

@@ -1,7 +1,7 @@
 """First batches of pooled pods, of which the dispatcher does not know: they take tokens, too."""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -16,9 +16,9 @@ _POLL_S = 0.002
 class WarmUpTokens:
     """Tokens of slices for batches that the dispatcher does not begin.
 
-    The tokens are taken at once, more than there are if need be. So the dispatcher begins no batch
-    that would take their place, and the batch begins when the runs before it leave enough. One pod
-    of a slice at a time does so.
+    Of a slice, the first of them takes its tokens at once, more than there are if need be. So the
+    dispatcher begins no batch that would take their place, and this one begins when the runs before
+    it leave enough. While it runs, others begin as far as tokens are free.
 
     Args:
         runtime: runtime with the slices.
@@ -27,6 +27,8 @@ class WarmUpTokens:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._turns: defaultdict[SliceKey, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Batches that may run, by pod: one that has failed may, beside the next attempt.
+        self._begun: defaultdict[SliceKey, Counter[str]] = defaultdict(Counter)
 
     def client(self, pod: ServerPod, server: ModelServer, run_ms: float) -> ModelServer:
         """Return a client of a pod whose batches, of an expected time, wait for tokens."""
@@ -38,17 +40,28 @@ class WarmUpTokens:
     async def _batch(self, pod: ServerPod, run_ms: float) -> AsyncIterator[None]:
         key = pod.function[0], pod.gpu
         async with self._turns[key]:
-            await _until(lambda: self._open_slice(key) is not None)
+            await _until(lambda: self._may_take(key, pod))
             self._take(key, pod, run_ms)
             try:
                 await _until(lambda: self._fits(key))
-                yield
             except BaseException:
-                # The batch may go on without its connection.
-                loop = asyncio.get_running_loop()
-                loop.call_later(run_ms / 1000, self._give_back, key, pod.name)
+                self._give_back(key, pod.name)
                 raise
-            self._give_back(key, pod.name)
+        try:
+            yield
+        except BaseException:
+            # The batch may go on without its connection.
+            loop = asyncio.get_running_loop()
+            loop.call_later(run_ms / 1000, self._give_back, key, pod.name)
+            raise
+        self._give_back(key, pod.name)
+
+    def _may_take(self, key: SliceKey, pod: ServerPod) -> bool:
+        """Return true if a batch is the first of its slice, or has room beside the others."""
+        gpu_slice = self._open_slice(key)
+        if gpu_slice is None:
+            return False
+        return not self._begun[key] or gpu_slice.admits(pod.name, pod.gpu_percent, pod.cpu)
 
     def _open_slice(self, key: SliceKey) -> Slice | None:
         gpu_slice = self._slice(key)
@@ -58,6 +71,7 @@ class WarmUpTokens:
         return self._runtime.dispatcher.slice_of(*key)
 
     def _take(self, key: SliceKey, pod: ServerPod, run_ms: float) -> None:
+        self._begun[key][pod.name] += 1
         if (gpu_slice := self._open_slice(key)) is not None:
             gpu_slice.take(pod.name, pod.gpu_percent, pod.cpu, self._runtime.now_ms() + run_ms)
             self._runtime.set_slice(gpu_slice)
@@ -68,6 +82,11 @@ class WarmUpTokens:
         return gpu_slice.used_percent <= gpu_slice.percent and gpu_slice.used_cpus <= gpu_slice.cpus
 
     def _give_back(self, key: SliceKey, name: str) -> None:
+        begun = self._begun[key]
+        begun[name] -= 1
+        if begun[name]:
+            return
+        del begun[name]
         if (gpu_slice := self._slice(key)) is not None:
             gpu_slice.give_back(name)
             self._runtime.set_slice(gpu_slice)

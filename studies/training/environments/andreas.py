@@ -38,10 +38,10 @@ Speeds = Mapping[str, Mapping[int, float]]
 
 
 class AndreasEnvironmentParameters(PacedParameters):
-    """Price of energy, and a load that two thirds of slower GPUs can carry."""
+    """Price of energy, and a load at which jobs wait: most GPUs are slower."""
 
     load_ratio: float = Field(
-        default=0.3, gt=0, description="GPU-seconds of generated jobs over those of the cluster"
+        default=0.6, gt=0, description="GPU-seconds of generated jobs over those of the cluster"
     )
     energy_dollars_per_kwh: float = Field(default=0.2, ge=0, description="price of energy")
 

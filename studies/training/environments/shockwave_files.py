@@ -36,8 +36,8 @@ MODELS = {
     "LM": TrainedModel(59_675, 80),
     "Recommendation": TrainedModel(117_907, 8192),
 }
-_GENERATED_JOBS = 60
-_MEAN_GAP_S = 120.0
+_GENERATED_JOBS = 120
+_MEAN_GAP_S = 10.0
 _GENERATED_SAMPLES_RPS = 1500.0  # on one GPU at the smallest batch
 _BATCH_EXPONENT = 0.3  # of samples per second by batch
 _GPU_EXPONENT = 0.8

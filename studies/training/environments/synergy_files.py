@@ -58,7 +58,7 @@ def read_workload(file: Path, data: Path | None) -> list[SynergyRow]:
     """
     if data is None:
         raise JobsError(f"{file}: its models need profiles; name a folder with --data")
-    profiles = _read_profiles(data / PROFILES_FILE)
+    profiles = read_profiles(data / PROFILES_FILE)
     model_names = sorted(profiles)
     rows: list[SynergyRow] = []
     with closing(headless_rows(file, _COLUMNS)) as table:
@@ -102,7 +102,12 @@ def generated_rows(seed: int) -> list[SynergyRow]:
     ]
 
 
-def _read_profiles(file: Path) -> dict[str, DemandProfile]:
+def read_profiles(file: Path) -> dict[str, DemandProfile]:
+    """Read the profile of each model.
+
+    Raises:
+        DocumentError: the file is missing or wrong.
+    """
     return {
         name.removesuffix(_ONE_GPU): profile
         for name, profile in read_json(file, _PROFILES).items()

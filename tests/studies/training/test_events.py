@@ -1,5 +1,7 @@
 """Policies on a clock of events: orders, queues, demotions, and the published 60 jobs."""
 
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,11 +10,11 @@ from studies.oracles.catalogue import ORACLES
 from studies.training.cluster import TrainingCluster
 from studies.training.environment import WorkloadSource
 from studies.training.environments.tiresias import ConstantJob, TiresiasEnvironment
-from studies.training.policy import RunParameters
+from studies.training.policy import JobsState, RunParameters
 from tests.data_of_others import DATA, needs_data
 from tests.studies.training.harness import policy, simulated
 
-EVENT_POLICIES = ("fifo", "srtf", "srsf", "las", "tiresias-events", "gittins", "tiresias")
+EVENT_POLICIES = ("fifo", "srtf", "srsf", "qssf", "las", "tiresias-events", "gittins", "tiresias")
 
 
 def job_of(number, submit_s, gpus, duration_s):
@@ -52,12 +54,43 @@ def test_the_shortest_remaining_service_counts_gpus():
     assert ends_s("srtf", (0, 2, 30), (0, 4, 20)) == [50, 20]
 
 
+def test_jobs_are_ordered_by_what_like_ones_took():
+    """The job whose kind took less service runs first; a running one stays."""
+    kinds = {"long": 100.0, "short": 10.0}
+
+    def typed(number, submit_s, model):
+        job = job_of(number, submit_s, 4, kinds[model])
+        job.model = model
+        return job
+
+    jobs = [
+        typed(0, 0.0, "long"), typed(1, 1.0, "short"), typed(2, 2.0, "long"), typed(3, 3.0, "short")
+    ]  # fmt: skip
+    environment = TiresiasEnvironment(RunParameters(), jobs, TrainingCluster.uniform(1, 4))
+    ends_s = [job.end_s for job in simulated("qssf", environment).jobs]
+    assert ends_s == [100.0, 110.0, 220.0, 120.0]
+
+
 def test_a_job_is_demoted_when_its_service_reaches_the_limit():
     """The policy decides at that time, and the newer job of the first queue runs."""
     jobs = ((0, 4, 100), (10, 4, 20))
     assert ends_s("tiresias-events", *jobs, first_limit_s=200.0) == [120, 70]
     assert ends_s("las", *jobs, first_limit_s=50.0) == [120, 70]
     assert ends_s("tiresias-events", *jobs) == [100, 120]
+
+
+def test_the_published_limits_are_the_defaults():
+    """A job on 10 GPUs leaves the first queue after 325 s, and the second one after 720 s."""
+    first, second = 3250, 7200
+    tiresias = policy("tiresias-events")
+    job = job_of(0, 0.0, 10, 1000.0)
+    cluster = TrainingCluster.uniform(1, 10)
+    wakes_s = []
+    for service_gpu_s in (0.0, first, second):
+        job.service_gpu_s = service_gpu_s
+        tiresias.decide(JobsState(0.0, [job], cluster, {}))
+        wakes_s.append(tiresias.wake_s(0.0))
+    assert wakes_s == [first / 10, (second - first) / 10, inf]
 
 
 def test_a_job_that_waits_long_is_promoted():

@@ -80,6 +80,15 @@ def test_the_order_decides_who_gets_gpus(order):
     assert decided([old, new], order=order).keys() == {expected[order]}
 
 
+def test_tune_places_large_jobs_first():
+    """The demand of a large job is served before a small one, which comes first in the order."""
+    small, large = job_of("small", cpus=6, iterations=100), job_of("large", gpus=2, cpus=5)
+    cluster = TrainingCluster((TrainingNode(3, "", 14, 187.5),))
+    tune = policy("synergy", order="fifo")
+    placed = tune.decide(JobsState(1.0, [small, large], cluster, {}))
+    assert {name: p.cpus for name, p in placed.items()} == {"large": 10, "small": 4}
+
+
 @pytest.mark.parametrize(
     ("placement", "message"),
     [

@@ -31,6 +31,17 @@ def test_service_beyond_the_threshold_costs_the_place():
     assert decided(tiresias, [old, new]).keys() == {"new"}
 
 
+def test_the_published_threshold_is_the_default():
+    """16 GPU-hours end the first queue, and not a second less."""
+    tiresias = policy("tiresias")
+    old, new = pollux_job("old", gpus=8), pollux_job("new", gpus=1)
+    old.placement = JobPlacement(tuple(range(8)))
+    old.service_gpu_s = 16 * 3600.0 - 1.0
+    assert decided(tiresias, [old, new]).keys() == {"old"}
+    old.service_gpu_s += 1.0
+    assert decided(tiresias, [old, new]).keys() == {"new"}
+
+
 def test_new_jobs_take_the_emptiest_node_and_running_ones_stay():
     """A placement changes only by losing all GPUs."""
     running, new = pollux_job("running", gpus=1), pollux_job("new", gpus=3)

@@ -67,13 +67,18 @@ def compare_policies(
         _write_scenario(out, effective)
     series = _Series(ordered, documents, processes or os.cpu_count() or 1)
     outcomes, written = _outcomes(series, out, resume=resume)
-    if to_json:
-        typer.echo(json.dumps(as_json(outcomes)))
-    else:
-        print_table(aggregate(outcomes))
+    _print(outcomes, to_json=to_json)
     _report_failures(outcomes, ordered=len(ordered))
     if not written:
         raise typer.Exit(1)
+
+
+def _print(outcomes: Sequence[Outcome], *, to_json: bool) -> None:
+    """Print the results; a table without a row is not printed."""
+    if to_json:
+        typer.echo(json.dumps(as_json(outcomes)))
+    elif aggregates := aggregate(outcomes):
+        print_table(aggregates)
 
 
 def _refused(*messages: str) -> typer.Exit:

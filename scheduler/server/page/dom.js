@@ -1,0 +1,51 @@
+// Elements and numbers. Text is never parsed as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === true) element.setAttribute(name, "");
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export const el = (tag, attributes = {}, ...children) =>
+  filled(document.createElement(tag), attributes, children);
+
+export const svg = (tag, attributes = {}, ...children) =>
+  filled(document.createElementNS(SVG, tag), attributes, children);
+
+const NONE = "–";
+const known = (value) => value !== null && value !== undefined;
+
+export const percent = (ratio, digits = 1) => (known(ratio) ? `${(100 * ratio).toFixed(digits)} %` : NONE);
+
+export const ms = (value) =>
+  known(value) ? `${value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 })} ms` : NONE;
+
+export const decimal = (value, digits = 2) =>
+  known(value) ? value.toLocaleString("en", { maximumFractionDigits: digits }) : NONE;
+
+export const dollars = (value) => (known(value) ? `$${value.toPrecision(3)}` : NONE);
+
+export const gib = (mib) => `${(mib / 1024).toFixed(1)} GiB`;
+
+export function facts(pairs, name = "facts") {
+  const list = pairs.map(([term, value]) =>
+    name === "facts" ? [el("dt", {}, term), el("dd", {}, value)] : el("div", {}, el("dt", {}, term), el("dd", {}, value)),
+  );
+  return el("dl", { class: name }, ...list.flat());
+}
+
+// A table whose first column heads its rows; a column is [title, text of a row, is text].
+export function table(caption, columns, rows) {
+  const head = columns.map(([title, , isText]) => el("th", { scope: "col", class: isText ? "text" : null }, title));
+  const body = rows.map((row) =>
+    el("tr", {}, ...columns.map(([, cell, isText], index) =>
+      el(index ? "td" : "th", { class: isText ? "text" : null, scope: index ? null : "row" }, cell(row)))),
+  );
+  return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...body)));
+}

@@ -1,0 +1,1 @@
+"""Claims of published schedulers beside what their reconstructions measure here."""

@@ -1,0 +1,106 @@
+"""File of points, profile, page and JSON of ``esg profiles measure``."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from scheduler.cluster.errors import ClusterError
+from scheduler.gateway.model_server import ModelServerError
+from scheduler.model.document_reader import DocumentError
+from scheduler.model.documents import FunctionProfile, to_manifest
+from workbench.commands.profile_output import refuse, write_text
+from workbench.profiles.batch_inputs import InputError
+from workbench.profiles.gpu_memory import GpuMemoryError
+from workbench.profiles.measured_pod import MeasuredPodError
+from workbench.profiles.measured_points import (
+    MeasuredPoint,
+    append_point,
+    measured_profile,
+    read_points,
+)
+from workbench.profiles.profile_documents import as_yaml
+from workbench.reports.profile_page import profile_page
+from workbench.reports.renderer import MissingReportLibraryError, require_extra
+
+_SUFFIX = ".jsonl"
+_ERRORS = (
+    ClusterError,
+    GpuMemoryError,
+    InputError,
+    MeasuredPodError,
+    MissingReportLibraryError,
+    ModelServerError,
+)
+
+Record = Callable[[MeasuredPoint], None]
+Measure = Callable[[Sequence[MeasuredPoint], Record], Awaitable[Sequence[MeasuredPoint]]]
+"""Measures what the points lack, records each new point, and returns those of the function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementOutput:
+    """Files of a measurement.
+
+    Attributes:
+        out: file of the profile; ``-``: standard output.
+        points_file: file of the points; None: beside ``out``.
+        plot: page with plots; None: no page.
+        to_json: true for profile and points as one JSON object on standard output.
+    """
+
+    out: Path
+    points_file: Path | None
+    plot: Path | None
+    to_json: bool
+
+    @property
+    def points(self) -> Path | None:
+        """File of the points; None without one."""
+        if self.points_file is None and str(self.out) != "-":
+            return self.out.with_suffix(_SUFFIX)
+        return self.points_file
+
+
+def write_measurement(
+    measure: Measure, output: MeasurementOutput, *, cold_start_ms: float | None
+) -> None:
+    """Measure, and write the profile; exit 1 after an error."""
+    file = output.points
+
+    def record(measured: MeasuredPoint) -> None:
+        if file is not None:
+            append_point(file, measured)
+        typer.echo(measured.describe(), err=True)
+
+    async def run(points: Sequence[MeasuredPoint]) -> Sequence[MeasuredPoint]:
+        return await measure(points, record)
+
+    try:
+        if output.plot is not None:
+            require_extra()  # rather now than after the measurement
+        points = asyncio.run(run([] if file is None else read_points(file)))
+        profile = measured_profile(points, cold_start_ms=cold_start_ms)
+        if output.plot is not None:
+            write_text(output.plot, profile_page(profile))
+    except DocumentError as error:
+        refuse(error.problems)
+    except _ERRORS as error:
+        refuse([error])
+    except OSError as error:
+        refuse([f"{file} cannot be written: {error.strerror}"])
+    _print(profile, points, output)
+
+
+def _print(
+    profile: FunctionProfile, points: Sequence[MeasuredPoint], output: MeasurementOutput
+) -> None:
+    text = as_yaml([profile], "Measured by esg profiles measure.")
+    if str(output.out) != "-" or not output.to_json:
+        write_text(output.out, text)
+    if output.to_json:
+        measured = [point.model_dump(mode="json", by_alias=True) for point in points]
+        typer.echo(json.dumps({"profile": to_manifest(profile), "points": measured}))
