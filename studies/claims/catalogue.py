@@ -24,8 +24,7 @@ CLAIMS = (
         system="Pollux",
         published="OSDI 2021: mean JCT 37 % to 50 % shorter than with Tiresias and Optimus",
         measure=clusters.pollux_changes,
-        reason="the largest published gain is against rivals with tuned jobs at load 1, as here; "
-        "oracles 7 to 11 have all workloads",
+        reason="oracles 7 to 11 have all published workloads",
     ),
     Claim(
         system="Synergy",
@@ -40,8 +39,7 @@ CLAIMS = (
         published="mean JCT 27 % to 33 % shorter than with preemptive schedulers, and up to 17 % "
         "than with SJF-FFS",
         measure=clusters.sjf_bsbf_changes,
-        reason="slow-downs are those of Gavel's pairs on a V100, the authors' own are not public; "
-        "half of these pairs gain nothing by sharing",
+        reason="slow-downs are those of Gavel's pairs on a V100, the authors' own are not public",
     ),
     Claim(
         system="Themis",
