@@ -193,6 +193,14 @@ def test_values_that_cannot_be_right(tmp_path, rows, expected):
     assert expected in done.stderr
 
 
+def test_noise_of_short_batches_is_no_fall(tmp_path):
+    """Half of a time of 2 ms or less is noise, and the rows are imported as they are."""
+    file = tmp_path / "measured.csv"
+    file.write_text(HEADER + "f,1,1,50,2,100\nf,4,1,50,0.5,200\n", encoding="utf-8")
+    done = esg("profiles", "import", file, "--gpu-model", GPU, "--out", "-")
+    assert rows_of_generic(done) == [2, 0.5]
+
+
 def test_a_mapped_column_without_a_unit(tmp_path):
     """The unit of perf_analyzer's column is not guessed: it would be a thousand times too slow."""
     file = tmp_path / "perf.csv"

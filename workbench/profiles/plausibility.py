@@ -11,6 +11,8 @@ SINGLE_MAX_MS = 60_000.0
 """Longest time of a batch of one request."""
 FALL_MAX_RATIO = 0.5
 """Least part of a smaller batch's time that a larger one takes; measured ones fell to 0.74."""
+NOISE_MAX_MS = 2.0
+"""Longest time of a smaller batch that noise alone may halve; larger ones are not compared."""
 
 
 def implausible(
@@ -35,7 +37,7 @@ def implausible(
                     "name the unit of the column: --unit us"
                 )
                 yield read.problem(row.place, "latency_ms", message)
-            if latency_ms < FALL_MAX_RATIO * slowest_ms:
+            if slowest_ms > NOISE_MAX_MS and latency_ms < FALL_MAX_RATIO * slowest_ms:
                 message = (
                     f"batch {batch} takes {latency_ms:,.6g} ms and batch {of_batch} "
                     f"{slowest_ms:,.6g} ms; give the time of a whole batch, not of a request"
