@@ -70,40 +70,41 @@ class RunTimes:
 
     Attributes:
         correction: correction that was published last.
+        runs: number of runs that were observed.
     """
 
-    __slots__ = ("_mean", "_runs", "_square", "correction")
+    __slots__ = ("_mean", "_square", "correction", "runs")
 
     def __init__(self) -> None:
         self.correction = _NONE
-        self._runs = 0
+        self.runs = 0
         self._mean = self._square = 0.0  # weighted mean of the ratios, and of their squares
 
     def observe(self, run_ms: float, profiled_ms: float) -> bool:
         """Record a run; return true if the correction has changed."""
         ratio = min(max(run_ms / profiled_ms, 1.0 / RATIO_MAX), RATIO_MAX)
-        self._runs += 1
-        weight = 1.0 / min(self._runs, WINDOW)
+        self.runs += 1
+        weight = 1.0 / min(self.runs, WINDOW)
         self._mean += weight * (ratio - self._mean)
         self._square += weight * (ratio**2 - self._square)
-        if self._runs < RUNS_MIN:
+        if self.runs < RUNS_MIN:
             return False
         spread_ratio = sqrt(max(self._square / self._mean**2 - 1.0, 0.0))
         if not (self._is_other_mean(spread_ratio) or self._is_other_spread(spread_ratio)):
             return False
-        known_spread = self._runs >= SPREAD_RUNS_MIN
+        known_spread = self.runs >= SPREAD_RUNS_MIN
         self.correction = Correction(self._mean, spread_ratio if known_spread else None)
         return True
 
     def _is_other_mean(self, spread_ratio: float) -> bool:
-        error_ratio = spread_ratio / sqrt(min(self._runs, WINDOW))
+        error_ratio = spread_ratio / sqrt(min(self.runs, WINDOW))
         step_ratio = max(STEP_RATIO, DEVIATIONS * error_ratio)
         return abs(self._mean / self.correction.ratio - 1.0) > step_ratio
 
     def _is_other_spread(self, spread_ratio: float) -> bool:
         expected_ratio = self.correction.spread_ratio
-        if self._runs < SPREAD_RUNS_MIN or expected_ratio is None:
-            return self._runs == SPREAD_RUNS_MIN
+        if self.runs < SPREAD_RUNS_MIN or expected_ratio is None:
+            return self.runs == SPREAD_RUNS_MIN
         return abs(spread_ratio - expected_ratio) > SPREAD_STEP_RATIO * max(
             expected_ratio, STEP_RATIO
         )

@@ -242,6 +242,7 @@ class FunctionState:
 
     Attributes:
         queues: queues of all stages that run the function.
+        run_times: observed run times of the pods, relative to the profile.
         dispersion: dispersion of the rows that arrive for them.
         rows: number of rows that wait in them; ``late_rows`` of these cannot be in time any more.
         late_from_ms: when a late row may next run though others may need the pod.
@@ -252,7 +253,7 @@ class FunctionState:
         self.key = key
         self.pool = Pool(key, profile)
         self.settings = ServerSettings()
-        self._run_times = RunTimes()
+        self.run_times = RunTimes()
         self.dispersion = Dispersion()
         self.queues: dict[DueQueue, None] = {}
         self.rows = self.late_rows = 0
@@ -262,7 +263,7 @@ class FunctionState:
     def set_profile(self, profile: FunctionProfile) -> None:
         """Replace the profile; run times that were observed with another one count no longer."""
         if profile != self.pool.profile:
-            self._run_times = RunTimes()
+            self.run_times = RunTimes()
             self.pool.set_profile(profile)
 
     def observe(self, run: Run, now_ms: float) -> bool:
@@ -274,9 +275,9 @@ class FunctionState:
         if run.rows != run.batch or pod.ran_until_ms == -inf:
             return False
         begin_ms = max(run.begin_ms + self.settings.overhead_ms, pod.ran_until_ms)
-        if not self._run_times.observe(now_ms - begin_ms, run.profiled_ms):
+        if not self.run_times.observe(now_ms - begin_ms, run.profiled_ms):
             return False
-        self.pool.correct(self._run_times.correction)
+        self.pool.correct(self.run_times.correction)
         return True
 
     @property

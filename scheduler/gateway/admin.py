@@ -33,6 +33,24 @@ def request_report(runtime: Runtime, identifier: str) -> dict[str, Any] | None:
     return call_report.report(trace, unix_offset_s=_unix_offset_s(runtime))
 
 
+def run_times_report(runtime: Runtime, function: str) -> dict[str, Any] | None:
+    """Describe run times of a function, relative to its profile, by namespace; None: unknown."""
+    states = {
+        namespace: state
+        for (namespace, name), state in runtime.dispatcher.functions.items()
+        if name == function
+    }
+    if not states:
+        return None
+    return {
+        "spec_sha256": next(iter(states.values())).pool.profile.spec_sha256,
+        "namespaces": {
+            namespace: {"runs": state.run_times.runs, **state.run_times.correction._asdict()}
+            for namespace, state in states.items()
+        },
+    }
+
+
 def _unix_offset_s(runtime: Runtime) -> float:
     return time.time() - runtime.now_ms() / 1000
 
@@ -43,6 +61,7 @@ def admin_server(service: GatewayService) -> HealthServer:
     ``/v1/queues`` has rows that wait, pods of each function, and what is not used and why.
     With ``ESG_PAGE`` it has the live page, whose figures are those of ``/v1/overview``.
     ``/v1/requests`` has the last late requests, and ``/v1/requests/ID`` the stages of one.
+    ``/v1/run-times/FUNCTION`` has the correction of the function's profile in each namespace.
 
     Raises:
         ListenError: the address is in use, or does not belong to this machine.
@@ -67,7 +86,10 @@ def admin_server(service: GatewayService) -> HealthServer:
         not_ready_reason=service.not_ready_reason,
         exposition=exposition,
         documents=documents,
-        lookups={"/v1/requests/": partial(request_report, service.runtime)},
+        lookups={
+            "/v1/requests/": partial(request_report, service.runtime),
+            "/v1/run-times/": partial(run_times_report, service.runtime),
+        },
         has_page=settings.page,
         upstream=service.gateway.extender_url,
     )

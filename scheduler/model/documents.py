@@ -8,6 +8,7 @@ Fields are camelCase in YAML and snake_case here. Names include units.
 
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
+from hashlib import sha256
 from itertools import product
 from typing import Any, Literal, LiteralString, Self
 
@@ -270,6 +271,11 @@ class FunctionProfile(DocumentModel):
     kind: Literal["FunctionProfile"] = "FunctionProfile"
     metadata: Metadata
     spec: FunctionProfileSpec
+
+    @property
+    def spec_sha256(self) -> str:
+        """Digest of the spec, equal for equal values whatever the form of the document."""
+        return sha256(self.spec.model_dump_json().encode()).hexdigest()
 
     def gpu(self, model: str) -> GpuProfile | None:
         """Return the profile on a GPU model, or None if the function was not measured on it."""

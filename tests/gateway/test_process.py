@@ -15,18 +15,21 @@ from prometheus_client.parser import text_string_to_metric_families
 from scheduler.cluster.api import connect
 from scheduler.cluster.resource import FUNCTION_PROFILES, FUNCTION_SERVERS, PODS, WORKFLOWS
 from scheduler.cluster.watches import Watches
+from scheduler.dispatch.run_times import RUNS_MIN
 from scheduler.gateway.process import run_gateway
 from scheduler.gateway.settings import GatewaySettings
-from scheduler.model.documents import to_manifest
+from scheduler.model.documents import FunctionProfile, to_manifest
 from scheduler.model.yaml_parser import parse_yaml
 from scheduler.settings import Settings
 from tests.cluster.api_server import ApiServer
 from tests.cluster.factories import kubeconfig_for
+from tests.command_line import esg
 from tests.gateway.factories import pod, profile, server, workflow
 from tests.gateway.harness import eventually
 from tests.testbed import REPOSITORY
 from workbench.cluster.model_server import PlayedModelServer
 from workbench.cluster.process import free_port
+from workbench.profiles.profile_documents import as_yaml
 
 BODY = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 1], "data": [1.0, 2.0]}]}
 
@@ -41,7 +44,7 @@ class Running:
         self._model_port = 0
         self.address = f"127.0.0.1:{port}"
         self._url = f"http://{self.address}"
-        self._health_url = f"http://127.0.0.1:{health_port}"
+        self.health_url = f"http://127.0.0.1:{health_port}"
 
     async def infer(self, name="w"):
         """Send one request of two rows; return status and JSON."""
@@ -55,7 +58,7 @@ class Running:
     async def health(self, path):
         """Read a path of the health port; None while it does not listen."""
         with contextlib.suppress(aiohttp.ClientConnectionError):
-            async with self._client.get(self._health_url + path) as answer:
+            async with self._client.get(self.health_url + path) as answer:
                 return answer.status, await answer.text()
         return None
 
@@ -171,6 +174,31 @@ async def test_the_page_shows_workflows_and_late_requests(tmp_path):
         assert (request["workflow"], request["result"]) == ("w", "hit")
         assert request["stages"][0]["pod"] == "n/f-0"
         assert (await gateway.health("/v1/requests"))[1] == "[]"
+
+
+async def test_profiles_are_refreshed_from_observed_run_times(tmp_path):
+    """The command multiplies the times of the applied profile by the ratio that the port has."""
+    file, out = tmp_path / "f.yaml", tmp_path / "refreshed.yaml"
+    text = as_yaml([FunctionProfile.model_validate(profile("f").model_dump(by_alias=True))])
+    file.write_text(text, encoding="utf-8")
+    body = {"inputs": [BODY["inputs"][0] | {"shape": [4, 1], "data": [1.0, 2.0, 3.0, 4.0]}]}
+    played = PlayedModelServer(run_ms=50)
+    async with played.serving(), running(tmp_path) as gateway:
+        gateway.put_documents("f", port=played.port)
+        gateway.put_pod("f")
+        await gateway.until_health("/v1/queues", lambda _, text: '"state":"ready"' in text)
+        for _ in range(RUNS_MIN + 1):  # the first batch of a pod does not count
+            assert (await gateway.post("/n/v2/models/w/infer", body))[0] == 200
+
+        await gateway.until_health("/v1/run-times/f", lambda _, text: '"runs":10' in text)
+        observed = json.loads((await gateway.health("/v1/run-times/f"))[1])["namespaces"]["n"]
+        command = ["profiles", "refresh", "--from", gateway.health_url, "-f", file, "-o", out]
+        done = await asyncio.to_thread(esg, *command)
+
+        assert done.exit_code == 0, done.output
+        [gpu] = yaml.safe_load(out.read_text(encoding="utf-8"))["spec"]["gpus"]
+        assert gpu["configurations"][0]["latencyMs"] == round(100 * observed["ratio"], 4)
+        assert (await gateway.health("/v1/run-times/unknown"))[0] == 404
 
 
 async def test_the_page_is_off_by_default(tmp_path):

@@ -11,14 +11,17 @@ from workbench.commands.demo_options import demo
 from workbench.commands.document_options import reference, samples
 from workbench.commands.local_options import local
 from workbench.commands.measure_options import measure
-from workbench.commands.profile_options import import_profiles, plan, show
+from workbench.commands.profile_options import import_profiles, plan, refresh, show
 
 _PANEL = "On a desk"
 
 app = typer.Typer()
-profiles_app = typer.Typer(help="Measure, import and show FunctionProfiles.", no_args_is_help=True)
+profiles_app = typer.Typer(
+    help="Measure, import, correct and show FunctionProfiles.", no_args_is_help=True
+)
 profiles_app.command("measure")(measure)
 profiles_app.command("import")(import_profiles)
+profiles_app.command("refresh")(refresh)
 profiles_app.command("show")(show)
 
 for command in (plan, simulate, calibrate, demo, local):

@@ -180,6 +180,29 @@ def import_profiles(
     )
 
 
+def refresh(
+    *,
+    file: Annotated[
+        Path, typer.Option("--file", "-f", help="file or folder with the FunctionProfiles in use")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="file to write; -: standard output")
+    ] = Path("-"),
+    url: Annotated[
+        str,
+        typer.Option("--from", help="URL of a gateway's health port; default: all of the cluster"),
+    ] = "",
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="kubeconfig file; default: the usual kubeconfig")
+    ] = None,
+    function: Annotated[str | None, typer.Option(help="only this function")] = None,
+) -> None:
+    """Correct FunctionProfiles by the run times that gateways observed."""
+    from workbench.commands.refresh_profile import refresh_profiles
+
+    refresh_profiles(file, out, url=url, kubeconfig=kubeconfig, function=function)
+
+
 def show(
     file: Annotated[Path, typer.Argument(help="file or folder with FunctionProfiles")],
     *,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import typer
 
-from scheduler.cli.document_files import read_sound
-from scheduler.model.documents import FunctionProfile, GpuProfile
+from scheduler.model.documents import GpuProfile
+from workbench.commands.profile_files import read_profiles
 from workbench.commands.profile_output import refuse, write_text
 from workbench.commands.wide_table import print_rows, wide_table
 from workbench.reports.numbers import milliseconds
@@ -17,13 +17,7 @@ _COLUMNS = ("batch", "vCPU", "GPU %", "MiB", "ms", "p95 ms", "ms a request")
 
 def show_profiles(file: Path, function: str | None, plot: Path | None) -> None:
     """Print the profiles of a file or folder, and write the page of one; exit 1 without one."""
-    profiles = [
-        document
-        for document in read_sound(file)
-        if isinstance(document, FunctionProfile) and function in {None, document.metadata.name}
-    ]
-    if not profiles:
-        refuse([f"{file} has no FunctionProfile{'' if function is None else f' {function}'}"])
+    profiles = read_profiles(file, function)
     if plot is not None:
         if len(profiles) > 1:
             names = ", ".join(profile.metadata.name for profile in profiles)
