@@ -71,6 +71,7 @@ class Pool:
 
     Attributes:
         profile: profile of the function.
+        p95_ratio: largest p95 / latency of the profile's configurations; 0 where none has a p95.
         correction: correction of its run times.
         classes: class of each share.
         pods: all pods, by name.
@@ -81,6 +82,7 @@ class Pool:
     def __init__(self, function: FunctionKey, profile: FunctionProfile) -> None:
         self.function = function
         self.profile = profile
+        self.p95_ratio = _p95_ratio(profile)
         self.correction = Correction()
         self.classes: dict[Share, ShareClass] = {}
         self.pods: dict[str, Pod] = {}
@@ -114,6 +116,7 @@ class Pool:
     def set_profile(self, profile: FunctionProfile) -> None:
         """Replace the profile, whose run times have no correction yet."""
         self.profile = profile
+        self.p95_ratio = _p95_ratio(profile)
         self.correct(Correction())
 
     def correct(self, correction: Correction) -> None:
@@ -177,3 +180,13 @@ def _nearest(gpu: GpuProfile, share: Share) -> list[ProfiledConfiguration]:
     rows = [c for c in gpu.configurations if c.gpu_percent == percent]
     cpu = below((c.cpu for c in rows), share.cpu)
     return sorted((c for c in rows if c.cpu == cpu), key=lambda c: c.batch)
+
+
+def _p95_ratio(profile: FunctionProfile) -> float:
+    ratios = [
+        c.p95_ms / c.latency_ms
+        for gpu in profile.spec.gpus
+        for c in gpu.configurations
+        if c.p95_ms is not None
+    ]
+    return max(ratios, default=0.0)

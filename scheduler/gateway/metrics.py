@@ -76,6 +76,7 @@ class Gauges(NamedTuple):
         dollars_per_hour: price of a function's pods, idle or not, without those in slices.
         body_bytes: memory of the bodies that the fronts hold.
         pools: state of the pool of each namespace with slices.
+        p95_ratios: largest p95 / latency in the profile of a stage that has run.
     """
 
     queued_rows: Mapping[tuple[str, str, str], int]
@@ -84,6 +85,7 @@ class Gauges(NamedTuple):
     dollars_per_hour: Mapping[FunctionKey, float]
     body_bytes: int
     pools: Mapping[str, PoolGauge]
+    p95_ratios: Mapping[tuple[str, str, str], float] = {}
 
 
 class _StageSeries(NamedTuple):
@@ -212,6 +214,16 @@ class GatewayMetrics(WorkflowMetrics):
         super()._end_workflow(namespace, name)
         self.cold_starts.remove(namespace, name)
 
+    def by_run_stage(
+        self, values: Mapping[FunctionKey, float]
+    ) -> dict[tuple[str, str, str], float]:
+        """Return the value of the function of each stage that has run a batch, if it has one."""
+        return {
+            stage: values[series.function]
+            for stage, series in self._series.items()
+            if series.function in values
+        }
+
     def has_run(self, stage: tuple[str, str, str]) -> bool:
         """Return true if a stage has run a batch."""
         return stage in self._series
@@ -263,11 +275,19 @@ class _GaugeCollector(Collector):
         )
         for function, dollars in gauges.dollars_per_hour.items():
             price.add_metric(function, dollars)
+        p95 = GaugeMetricFamily(
+            "esg_profile_p95_ratio",
+            "Largest 95th percentile of a stage's profile, as a multiple of latencyMs, where the "
+            "profile has one and the stage has run.",
+            labels=["namespace", "workflow", "stage"],
+        )
+        for stage, ratio in gauges.p95_ratios.items():
+            p95.add_metric(stage, ratio)
         memory = GaugeMetricFamily(
             "esg_gateway_body_bytes", "Memory of the bodies of requests in progress."
         )
         memory.add_metric([], gauges.body_bytes)
-        yield from (queues, pods, wanted, price, memory, *_pool_families(gauges.pools))
+        yield from (queues, pods, wanted, price, p95, memory, *_pool_families(gauges.pools))
 
 
 def _pool_families(pools: Mapping[str, PoolGauge]) -> Iterable[Metric]:

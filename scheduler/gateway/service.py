@@ -318,6 +318,13 @@ class GatewayService:
             dollars_per_hour=dollars_per_hour,
             body_bytes=self.memory.held_bytes,
             pools=pool_gauges(self.runtime.dispatcher.slices, self.discovery.known_pods(), prices),
+            p95_ratios=self.metrics.by_run_stage(
+                {
+                    key: function.pool.p95_ratio
+                    for key, function in self.runtime.dispatcher.functions.items()
+                    if function.pool.p95_ratio
+                }
+            ),
         )
 
     def _pods_wanted(self, server: FunctionServer, ready_pods: int) -> int:

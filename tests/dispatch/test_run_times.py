@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scheduler.dispatch.run_times import RATIO_MAX, RUNS_MIN, STEP_RATIO, Correction, RunTimes
 from scheduler.dispatch.scaling.scaler import Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
+from scheduler.dispatch.share_classes import Pool
 from scheduler.model.plan import Prices
 from tests.dispatch.harness import SPACE, Owner
 from workbench.profiles.builders import profile, workflow
@@ -192,3 +193,11 @@ def test_noise_alone_changes_pods_little():
     noise = np.random.default_rng(1).lognormal(-0.005, 0.1, 5_000)
     ratios = [c.ratio for c in corrections(noise)]
     assert all(abs(b / a - 1.0) < 2 * STEP_RATIO for a, b in pairwise(ratios))
+
+
+def test_largest_percentile_of_a_profile():
+    """A function's percentile is relative to the latency of its point, and follows its profile."""
+    pool = Pool(KEY, profile("f0", ROWS))
+    assert pool.p95_ratio == 0.0
+    pool.set_profile(Correction(spread_ratio=0.1).profile(profile("f0", ROWS)))
+    assert pool.p95_ratio == pytest.approx(1.1724, abs=1e-4)

@@ -55,6 +55,18 @@ def test_a_workflow_without_requests_has_few_series(kind):
     assert series_of(metrics) == BEFORE_THE_FIRST
 
 
+def test_percentile_of_a_profile_is_shown_of_stages_that_have_run():
+    """The alert compares the mean run time with it; functions without one have no series."""
+    metrics = gateway_metrics()
+    batch_ended(metrics, "f")
+    batch_ended(metrics, "g")
+    ratios = metrics.by_run_stage({(KEY[0], "f"): 1.2, (KEY[0], "other"): 1.5})
+    metrics.gauges = Gauges({}, {}, {}, {}, 0, {}, ratios)
+    labels = {"namespace": KEY[0], "workflow": KEY[1], "stage": "f"}
+    assert metrics.registry.get_sample_value("esg_profile_p95_ratio", labels) == 1.2
+    assert series_of(metrics)["esg_profile_p95_ratio"] == 1
+
+
 def test_the_first_request_begins_the_others():
     metrics = gateway_metrics()
     metrics.call_ended(KEY, "hit", 0.3, cold_start=True)
