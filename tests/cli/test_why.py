@@ -1,12 +1,12 @@
 """``esg why``: a late request from a gateway's health port, and through the API server's proxy."""
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from tests.command_line import esg
+from tests.http_in_thread import served_in_thread
 from workbench.cluster.api_server import write_kubeconfig
 
 STAGE = {
@@ -50,12 +50,8 @@ def server():
         def log_message(self, *_):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
-        thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{serving.server_port}"
-        serving.shutdown()
-        thread.join()
+    with served_in_thread(Handler) as url:
+        yield url
 
 
 def test_cause_and_stages_are_printed(server):

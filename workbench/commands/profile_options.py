@@ -204,7 +204,9 @@ def refresh(
 
 
 def show(
-    file: Annotated[Path, typer.Argument(help="file or folder with FunctionProfiles")],
+    place: Annotated[
+        str, typer.Argument(metavar="FILE|URL", help="file, folder or URL with FunctionProfiles")
+    ],
     *,
     function: Annotated[str | None, typer.Option(help="only this function")] = None,
     plot: Annotated[
@@ -215,4 +217,4 @@ def show(
     """Print FunctionProfiles as tables."""
     from workbench.commands.show_profile import show_profiles
 
-    show_profiles(file, function, plot)
+    show_profiles(place, function, plot)

@@ -5,9 +5,10 @@ from pathlib import Path
 import typer
 
 from scheduler.model.documents import GpuProfile
-from workbench.commands.profile_files import read_profiles
+from workbench.commands.profile_files import read_published
 from workbench.commands.profile_output import refuse, write_text
 from workbench.commands.wide_table import print_rows, wide_table
+from workbench.profiles.bundles import BundleHeader
 from workbench.reports.numbers import milliseconds
 from workbench.reports.profile_page import profile_page
 from workbench.reports.renderer import MissingReportLibraryError
@@ -15,9 +16,10 @@ from workbench.reports.renderer import MissingReportLibraryError
 _COLUMNS = ("batch", "vCPU", "GPU %", "MiB", "ms", "p95 ms", "ms a request")
 
 
-def show_profiles(file: Path, function: str | None, plot: Path | None) -> None:
-    """Print the profiles of a file or folder, and write the page of one; exit 1 without one."""
-    profiles = read_profiles(file, function)
+def show_profiles(place: str, function: str | None, plot: Path | None) -> None:
+    """Print the profiles of a file, folder or URL, and write the page of one; exit 1 without."""
+    bundle = read_published(place, function)
+    profiles = bundle.profiles
     if plot is not None:
         if len(profiles) > 1:
             names = ", ".join(profile.metadata.name for profile in profiles)
@@ -26,6 +28,8 @@ def show_profiles(file: Path, function: str | None, plot: Path | None) -> None:
             write_text(plot, profile_page(profiles[0]))
         except MissingReportLibraryError as error:
             refuse([error])
+    if bundle.header is not None:
+        _print_header(bundle.header)
     for profile in profiles:
         spec = profile.spec
         typer.echo(
@@ -35,6 +39,20 @@ def show_profiles(file: Path, function: str | None, plot: Path | None) -> None:
         for gpu in spec.gpus:
             typer.echo(f"{gpu.model}{', sparse' if gpu.sparse else ''}:")
             _print_gpu(gpu)
+
+
+def _print_header(header: BundleHeader) -> None:
+    spec = header.spec
+    typer.echo(f"{header.metadata.name}: {spec.machine}, {spec.license}")
+    if spec.driver is not None:
+        typer.echo(f"driver {spec.driver}")
+    typer.echo(f"measured by: {spec.command}")
+    for function, digest in spec.model_digests.items():
+        typer.echo(f"model of {function}: {digest}")
+    for function, slowdown in spec.interference.items():
+        pairs = slowdown.items() if isinstance(slowdown, dict) else [("any function", slowdown)]
+        for neighbour, ratio in pairs:
+            typer.echo(f"{function} beside {neighbour}: {1 + ratio:g} times as long")
 
 
 def _print_gpu(gpu: GpuProfile) -> None:
