@@ -204,6 +204,18 @@ CALL = {
 }  # fmt: skip
 
 
+def test_a_log_without_an_answer(tmp_path):
+    """Dropped calls arrive again and are no hits; there is no p99 to compare with."""
+    file = tmp_path / "log.jsonl"
+    lines = [json.dumps(CALL | {"result": "dropped"}), json.dumps(BATCH)]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    catalogue = Catalogue.of(documents())
+    calibration = calibrate(read_log(file, catalogue), scenario(), catalogue, "minimum")
+    assert (calibration.measured.hits, calibration.simulated.hits) == (0, 1)
+    assert calibration.hit_ratio_error == 1.0
+    assert calibration.p99_error_ratio is None
+
+
 @pytest.mark.parametrize(
     ("of_batch", "of_call", "message"),
     [

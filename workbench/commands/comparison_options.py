@@ -147,7 +147,7 @@ def calibrate(
         log,
         scenario,
         profiles,
-        changes={"policy": policy, "nodes": nodes},
+        changes={"nodes": nodes, "policy": policy},
         assignments=assignments or [],
         slo_factor=slo_factor,
         to_json=to_json,

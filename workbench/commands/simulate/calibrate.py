@@ -101,10 +101,7 @@ def _text_of(
     changes: Mapping[str, Any], assignments: Sequence[str], slo_factor: float | None
 ) -> str:
     """Name the changes; empty: there are none."""
-    names = [f"{key} {value}" for key, value in changes.items() if value is not None]
-    nodes = changes.get("nodes")
-    if nodes is not None and nodes.isdecimal():
-        names[names.index(f"nodes {nodes}")] = f"{nodes} nodes"
+    names = [f"{value} {option}" for option, value in changes.items() if value is not None]
     if slo_factor is not None:
         names.append(f"{slo_factor:g} times the SLO")
     return ", ".join([*names, *assignments])
