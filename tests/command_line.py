@@ -4,7 +4,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from io import StringIO
 from typing import NamedTuple
+from unittest import mock
 
+import structlog
 from typer.main import get_command
 
 from scheduler.cli import app
@@ -37,10 +39,14 @@ def commands():
 
 
 def esg(*words: object) -> Ended:
-    """Run a command to its end; an error that it does not handle is the test's."""
+    """Run a command to its end; an error that it does not handle is the test's.
+
+    The logs of this process, which other tests read, stay as they are configured.
+    """
     output = StringIO()
     stdout, stderr = _Stream(output), _Stream(output)
-    with redirect_stdout(stdout), redirect_stderr(stderr):
+    configured = mock.patch.object(structlog, "configure")
+    with configured, redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             status = commands().main([*map(str, words)], prog_name="esg")
         except SystemExit as ended:

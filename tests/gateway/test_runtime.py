@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.model_server import ModelServerError
-from scheduler.gateway.serving import batch_runner
+from scheduler.gateway.serving import batch_runner, call_trace
 from scheduler.oip.errors import MessageError
 from tests.examples import examples
 from tests.gateway.harness import eventually
 from tests.gateway.ready_pods import MODEL
 from tests.gateway.runtime_bed import bed, expected, rows
-from workbench.simulation import calibration
+from workbench.simulation.gateway_log import BATCH_ENDED, CALL_ENDED
 
 CHAIN = {"a": (), "b": ("a",)}
 GONE = ModelServerError(502, "the connection was reset", retryable=True)
@@ -77,12 +77,29 @@ async def test_batches_are_logged_for_calibration(monkeypatch):
         running.serve("w", {"a": ()}, latency_ms=20.0)
         await running.outputs("w", rows(3, 1))
     ((event, fields),) = batch_runner.log.lines
-    assert event == calibration.EVENT
+    assert event == BATCH_ENDED
     assert json.loads(json.dumps(fields)) | {"queue_s": [0.0], "execute_s": 0.1} == {
         "namespace": "default", "workflow": "w", "stage": "a", "rows": 3, "queue_s": [0.0],
         "execute_s": 0.1, "profiled_s": 0.02, "gpu_model": MODEL, "cpu": 1, "gpu_percent": 100,
         "memory_mib": 1000,
     }  # fmt: skip
+
+
+async def test_calls_are_logged_for_calibration(monkeypatch):
+    """A line for each call of a whole workflow, with or without an answer; none for one stage."""
+    monkeypatch.setattr(call_trace, "log", DebugLog())
+    async with bed() as running:
+        running.serve("w", {"a": ()}, latency_ms=20.0)
+        await running.outputs("w", rows(3, 1))
+        await running.outputs("w", rows(3, 1), stage="a")
+        _, first = await running.busy("w")
+        first.cancel()
+    (_, answered), (event, cancelled) = call_trace.log.lines
+    assert event == CALL_ENDED
+    fields = json.loads(json.dumps(answered))
+    assert 0 <= fields.pop("latency_s") < fields.pop("allowed_s")
+    assert fields == {"namespace": "default", "workflow": "w", "result": "hit"}
+    assert cancelled["result"] == "dropped"
 
 
 async def test_calls_share_batches_while_a_pod_is_busy():

@@ -1,7 +1,6 @@
 """Calibration: what differs between a run and its scenario is said, stage by stage."""
 
 import json
-from collections import deque
 from datetime import UTC, datetime
 
 import pytest
@@ -12,10 +11,12 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import to_manifest
 from tests.simulation.harness import Poisson, quiet, run
-from workbench.profiles.builders import profile, workflow
-from workbench.simulation.calibration import EVENT, calibrate, read_batches
+from workbench.profiles.builders import GPU, profile, workflow
+from workbench.simulation.calibration import CallOutcome, calibrate, replay
+from workbench.simulation.gateway_log import BATCH_ENDED, CALL_ENDED, read_log
 
 SLOWER, NOISE_RATIO = 1.25, 0.1
+NODES_LATER = 8
 KEY = ("default", "w")
 
 
@@ -30,43 +31,62 @@ def scenario(noise_ratio=0.0):
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory):
-    """Log of a gateway whose second stage is slower than profiled, and whose times scatter."""
-    recording = run(
+def recording():
+    """Run of a service whose second stage is slower than profiled, and whose times scatter."""
+    return run(
         scenario(NOISE_RATIO), Catalogue.of(documents(SLOWER)), Poisson(8.0, seed=3), "minimum",
         requests=1_500,
     )  # fmt: skip
-    arrivals = deque(sorted(record.arrival_ms for record in recording.requests))
+
+
+@pytest.fixture(scope="module")
+def log(recording, tmp_path_factory):
+    """Log of that run, as its gateway would have written it."""
     lines = ["starting", json.dumps({"event": "another"})]
-    for span in recording.spans:  # the first stage serves in the order of arrival
-        waits = [0.0]
-        if span.stage == "s0":
-            waits = [(span.execute_ms - arrivals.popleft()) / 1000]
-        lines.append(json.dumps(line(span, waits)))
+    lines += [json.dumps(batch_line(span)) for span in recording.spans]
+    lines += [json.dumps(call_line(record)) for record in recording.requests]
     file = tmp_path_factory.mktemp("log") / "gateway.jsonl"
     file.write_text("\n".join(lines), encoding="utf-8")
     return file
 
 
-def line(span, waits):
+def timestamp(time_ms):
+    return datetime.fromtimestamp(1e9 + time_ms / 1000, UTC).isoformat()
+
+
+def batch_line(span):
     profiled_ms = {"s0": 30.0, "s1": 40.0}[span.stage]
     return {
-        "event": EVENT,
-        "timestamp": datetime.fromtimestamp(1e9 + span.end_ms / 1000, UTC).isoformat(),
+        "event": BATCH_ENDED,
+        "timestamp": timestamp(span.end_ms),
         "namespace": "default",
         "workflow": "w",
         "stage": span.stage,
         "rows": span.jobs,
-        "queue_s": waits,
         "execute_s": (span.end_ms - span.execute_ms) / 1000,
         "profiled_s": profiled_ms / 1000,
+        "cpu": span.cpu,
+        "gpu_percent": span.gpu_percent,
+        "gpu_model": GPU,
+    }
+
+
+def call_line(record):
+    return {
+        "event": CALL_ENDED,
+        "timestamp": timestamp(record.end_ms),
+        "namespace": "default",
+        "workflow": "w",
+        "result": record.outcome,
+        "latency_s": (record.end_ms - record.arrival_ms) / 1000,
+        "allowed_s": record.slo_ms / 1000,
     }
 
 
 def test_known_parameters_are_found(log):
     """The slower stage, the noise, and no error where there is none."""
     catalogue = Catalogue.of(documents())
-    first, second = calibrate(read_batches(log, catalogue), scenario(), catalogue, "minimum")
+    first, second = calibrate(read_log(log, catalogue), scenario(), catalogue, "minimum").stages
     assert (first.stage, second.stage) == ((KEY, "s0"), (KEY, "s1"))
     assert first.batches == second.batches == 1_500
     for stage, error in ((first, 0.0), (second, 1 / SLOWER - 1)):
@@ -77,51 +97,146 @@ def test_known_parameters_are_found(log):
 
 
 def test_true_parameters_leave_no_error(log):
-    """Simulated with what the run had, both stages take as long as measured."""
+    """Simulated with what the run had, stages take as long as measured, and calls end alike."""
     catalogue = Catalogue.of(documents(SLOWER))
-    stages = calibrate(
-        read_batches(log, catalogue), scenario(NOISE_RATIO), catalogue, "minimum"
-    )  # fmt: skip
-    assert [stage.simulation_error_ratio for stage in stages] == pytest.approx([0.0, 0.0], abs=0.02)
+    calibration = calibrate(read_log(log, catalogue), scenario(NOISE_RATIO), catalogue, "minimum")
+    errors = [stage.simulation_error_ratio for stage in calibration.stages]
+    assert errors == pytest.approx([0.0, 0.0], abs=0.02)
+    assert calibration.hit_ratio_error == pytest.approx(0.0, abs=0.02)
+    assert calibration.ran_error_ratio == pytest.approx(0.0, abs=0.02)
+    assert calibration.p99_error_ratio == pytest.approx(0.0, abs=0.1)
 
 
-def test_the_command_prints_the_errors(log, tmp_path, monkeypatch):
-    """A row for each stage; the terminal is wide enough for all columns."""
-    monkeypatch.setenv("COLUMNS", "200")
-    texts = [json.dumps({"kind": d.kind, **to_manifest(d)}) for d in documents()]
-    (tmp_path / "documents.yaml").write_text("\n---\n".join(texts), encoding="utf-8")
-    (tmp_path / "scenario.yaml").write_text("{policies: minimum, nodes: 4}", encoding="utf-8")
-    words = ["--scenario", tmp_path / "scenario.yaml", "--profiles", tmp_path / "documents.yaml"]
-    done = CliRunner().invoke(app, ["calibrate", *map(str, [log, *words])])
-    assert done.exit_code == 0, done.output
-    (row,) = [line for line in done.stdout.splitlines() if " s1 " in line]
-    assert row.split()[2] == "1,500"
-    assert float(row.split()[-2].rstrip("%")) == pytest.approx(-20, abs=2)
+def test_what_was_measured_is_what_happened(recording, log):
+    """Hits, p99 and the cost of the runs of a log are those of the run that it is of."""
+    catalogue, result = Catalogue.of(documents(SLOWER)), recording.result
+    logged = read_log(log, catalogue)
+    measured = calibrate(logged, scenario(), catalogue, "minimum").measured
+    assert (measured.calls, measured.hits) == (result.requests, result.hits)
+    assert 0 < measured.hits < measured.calls
+    assert measured.p99_over_slo == pytest.approx(result.latency.quantile(0.99), rel=0.01)
+    assert measured.ran_per_1000 == pytest.approx(result.ran_dollars_per_thousand)
+    assert measured.paid_per_1000 is None
+
+
+def test_a_change_is_simulated_on_the_recorded_calls(recording, log):
+    """The run with other nodes is foretold: all its calls arrive when those of the log did."""
+    catalogue = Catalogue.of(documents(SLOWER))
+    larger = quiet(noise_ratio=NOISE_RATIO, nodes=NODES_LATER)
+    wanted = run(larger, catalogue, Poisson(8.0, seed=3), "minimum", requests=1_500).result
+    outcome = replay(read_log(log, catalogue), larger, catalogue, "minimum")
+    assert outcome.calls == wanted.requests
+    assert outcome.hit_ratio == pytest.approx(wanted.hit_ratio, abs=0.02)
+    assert outcome.paid_per_1000 == pytest.approx(wanted.dollars_per_thousand, rel=0.02)
+    assert outcome.hits > recording.result.hits
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("hits", "low", "high"),
+    [(0, 0.0, 0.0370), (50, 0.4038, 0.5962), (99, 0.9455, 0.9982), (100, 0.9630, 1.0)],
+)
+def test_the_interval_of_a_hit_ratio(hits, low, high):
+    """Wilson's interval of 100 calls at 95 %; it has a width where all calls are in time."""
+    outcome = CallOutcome(
+        calls=100, hits=hits, p99_over_slo=1.0, ran_per_1000=1.0, paid_per_1000=None
+    )
+    assert outcome.half_interval == pytest.approx((high - low) / 2, abs=1e-4)
+
+
+@pytest.fixture
+def calibrated(log, tmp_path, monkeypatch):
+    """Function that calls the command with more words; the terminal has all columns."""
+    monkeypatch.setenv("COLUMNS", "200")
+    texts = [json.dumps({"kind": d.kind, **to_manifest(d)}) for d in documents()]
+    (tmp_path / "documents.yaml").write_text("\n---\n".join(texts), encoding="utf-8")
+    (tmp_path / "scenario.yaml").write_text(
+        "{policies: minimum, nodes: 4, prewarm: false, resizable: true}", encoding="utf-8"
+    )
+    paths = ["--scenario", tmp_path / "scenario.yaml", "--profiles", tmp_path / "documents.yaml"]
+
+    def command(*words):
+        done = CliRunner().invoke(app, ["calibrate", *map(str, [log, *paths, *words])])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    return command
+
+
+def test_the_command_prints_the_errors(calibrated):
+    """A row for each stage, and the outcome of all calls."""
+    lines = calibrated().splitlines()
+    (row,) = [line for line in lines if " s1 " in line]
+    assert row.split()[2] == "1,500"
+    assert float(row.split()[-2].rstrip("%")) == pytest.approx(-20, abs=2)
+    assert lines[-1] == "±: binomial interval of 1,500 calls at 95 %"
+    assert [line.partition(":")[0] for line in lines[-4:-1]] == [
+        "simulated as recorded", "measured", "error of the simulation",
+    ]  # fmt: skip
+
+
+def test_the_command_answers_what_a_change_would_do(calibrated):
+    """One line for the change, first; JSON has the same numbers, and those of the record."""
+    words = ["--nodes", NODES_LATER, "--slo-factor", "1.5", "--set", "noise_ratio=0.1"]
+    answer, *_ = calibrated(*words).splitlines()
+    figures = json.loads(calibrated(*words, "--json"))
+    changed = figures["changed"]
+    change = f"{NODES_LATER} nodes, 1.5 times the SLO, noise_ratio=0.1"
+    assert figures["change"] == change
+    assert answer.startswith(
+        f"with {change}: {changed['hit_ratio']:.1%}".replace("%", " %")
+        + f" ± {100 * changed['half_interval']:.1f}, ${changed['paid_per_1000']:.4f} per 1,000"
+    )
+    assert changed["hits"] > figures["simulated"]["hits"]
+    assert changed["p99_over_slo"] < figures["simulated"]["p99_over_slo"]
+    as_recorded = json.loads(calibrated("--json"))
+    assert "changed" not in as_recorded
+    assert as_recorded["simulated"] == figures["simulated"]
+
+
+BATCH = {
+    "event": BATCH_ENDED, "timestamp": "2026-01-01T00:00:00Z", "namespace": "default",
+    "workflow": "w", "stage": "s0", "rows": 1, "execute_s": 1, "profiled_s": 1, "cpu": 1,
+    "gpu_percent": 50, "gpu_model": GPU,
+}  # fmt: skip
+CALL = {
+    "event": CALL_ENDED, "timestamp": "2026-01-01T00:00:00Z", "namespace": "default",
+    "workflow": "w", "result": "hit", "latency_s": 1, "allowed_s": 1,
+}  # fmt: skip
+
+
+def test_a_log_without_an_answer(tmp_path):
+    """Dropped calls arrive again and are no hits; there is no p99 to compare with."""
+    file = tmp_path / "log.jsonl"
+    lines = [json.dumps(CALL | {"result": "dropped"}), json.dumps(BATCH)]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    catalogue = Catalogue.of(documents())
+    calibration = calibrate(read_log(file, catalogue), scenario(), catalogue, "minimum")
+    assert (calibration.measured.hits, calibration.simulated.hits) == (0, 1)
+    assert calibration.hit_ratio_error == 1.0
+    assert calibration.p99_error_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("of_batch", "of_call", "message"),
     [
-        (
-            {"stage": "s9"},
-            "line 1: is no batch of the gateway's log: 'default/w' has no stage 's9'",
-        ),
-        ({"rows": None}, "line 1: is no batch of the gateway's log: int() argument"),
-        ({"execute_s": 0}, "execute_ms is 0.0, which is no duration"),
-        ({"event": "another"}, "has no line with the event 'batch ended'"),
+        ({"stage": "s9"}, {}, "line 2: is no batch of the gateway's log: 'default/w' has no stage"),
+        ({"rows": None}, {}, "line 2: is no batch of the gateway's log: int() argument"),
+        ({"execute_s": 0}, {}, "execute_s is 0.0, which is no duration"),
+        ({"event": "another"}, {}, "has no line with the event 'batch ended'"),
+        ({}, {"workflow": "x"}, "line 1: is no call of the gateway's log: there is no workflow"),
+        ({}, {"result": "won"}, "line 1: is no call of the gateway's log: result is 'won'"),
+        ({}, {"allowed_s": 0}, "allowed_s is 0.0, which is no duration"),
+        ({}, {"latency_s": -1}, "latency_s is -1.0, which is no duration"),
+        ({}, {"event": "another"}, "has no line with the event 'call ended'"),
     ],
 )
-def test_a_log_that_is_wrong(tmp_path, changes, message):
+def test_a_log_that_is_wrong(tmp_path, of_batch, of_call, message):
     """File, line and reason are named."""
-    fields = {
-        "event": EVENT, "timestamp": "2026-01-01T00:00:00Z", "namespace": "default",
-        "workflow": "w", "stage": "s0", "rows": 1, "queue_s": [0], "execute_s": 1,
-        "profiled_s": 1,
-    }  # fmt: skip
     file = tmp_path / "log.jsonl"
-    file.write_text(json.dumps(fields | changes), encoding="utf-8")
+    lines = [json.dumps(CALL | of_call), json.dumps(BATCH | of_batch)]
+    file.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(DocumentError) as refused:
-        read_batches(file, Catalogue.of(documents()))
+        read_log(file, Catalogue.of(documents()))
     (problem,) = refused.value.problems
     assert str(problem).startswith(str(file))
     assert message in str(problem)

@@ -115,13 +115,40 @@ def calibrate(
         Path | None,
         typer.Option(help="file or folder with the gateway's Workflows and FunctionProfiles"),
     ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="change: another policy, as for esg simulate")
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(metavar="N|FILE.yaml", help="change: other nodes, as for esg simulate"),
+    ] = None,
+    slo_factor: Annotated[
+        float | None, typer.Option(min=0.01, help="change: factor on every SLO")
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="change: any key of the scenario, as sharing=whole; repeatable",
+        ),
+    ] = None,
     to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
-    """Compare the batches of a gateway with their profiles and with the simulator, by stage.
+    """Compare a gateway's log with its profiles and with the simulator, and try changes on it.
 
-    The requests in the log are simulated again, with the first policy, setting and seed of the
-    scenario.
+    The calls in the log are simulated again, with the first policy, setting and seed of the
+    scenario. With changes they are simulated once more: SLO hits, cost and p99 follow, with the
+    error of the simulation of what was recorded.
     """
     from workbench.commands.simulate.calibrate import compare_log
 
-    compare_log(log, scenario, profiles, to_json=to_json)
+    compare_log(
+        log,
+        scenario,
+        profiles,
+        changes={"nodes": nodes, "policy": policy},
+        assignments=assignments or [],
+        slo_factor=slo_factor,
+        to_json=to_json,
+    )

@@ -1,55 +1,22 @@
-"""Calibration: batches that a gateway ran, held against their profiles and a simulation.
+"""Calibration: what a gateway logged, held against the profiles and a simulation of its calls."""
 
-The gateway logs each batch (level debug, JSON): its stage, rows, waits, run time, and the time of
-its profile. The requests of that log are simulated again, and each stage's figures compared.
-"""
-
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import chain
-from math import isfinite, log
-from pathlib import Path
-from statistics import fmean, pstdev
-from typing import Any
+from math import log, sqrt
+from statistics import NormalDist, fmean, pstdev
 
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.document_reader import DocumentError, Problem
-from scheduler.model.message_text import quoted
+from scheduler.model.plan import Prices
 from workbench.simulation.engine import simulate
-from workbench.simulation.loop import Observers
-from workbench.simulation.result import Span
+from workbench.simulation.gateway_log import GatewayLog, LoggedBatch, StageKey
+from workbench.simulation.loop import NO_OBSERVERS, Observers
+from workbench.simulation.result import Result, Span
 from workbench.simulation.scenario import Scenario
-from workbench.simulation.workloads.arrivals import UNLIMITED, ChunkedArrivals, WorkflowKey
 
-EVENT = "batch ended"  # of the gateway's log
-_MS_PER_S = 1000.0
-_SPAN_MIN_MS = 1000.0  # too short for a rate
-
-StageKey = tuple[WorkflowKey, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedBatch:
-    """One batch of the log.
-
-    Attributes:
-        stage: workflow and stage of the batch.
-        end_ms: end of the batch, in ms since the epoch.
-        execute_ms, profiled_ms: measured run time, and run time by the profile.
-        waits_ms: waiting time of each call of the batch in the stage's queue.
-    """
-
-    stage: StageKey
-    end_ms: float
-    rows: int
-    execute_ms: float
-    profiled_ms: float
-    waits_ms: tuple[float, ...]
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,113 +46,140 @@ class StageCalibration:
         return None if self.simulated_ms is None else self.simulated_ms / self.measured_ms - 1
 
 
-def read_batches(file: Path, catalogue: Catalogue) -> list[LoggedBatch]:
-    """Read the batches of a log; other lines are skipped.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOutcome:
+    """Outcome of all calls of a log, measured or simulated.
 
-    Raises:
-        DocumentError: a line of a batch is wrong, or there is none.
+    Attributes:
+        hits: number of calls in time.
+        p99_over_slo: 99th percentile of latency over SLO, of the calls that were answered.
+        ran_per_1000: dollars per 1,000 calls for the run times of the batches.
+        paid_per_1000: dollars per 1,000 calls for what was set aside; None: a log lacks it.
     """
-    batches = []
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError([Problem(str(file), "the file", "", str(error))]) from None
-    for number, line in enumerate(lines, start=1):
-        if EVENT in line:
-            try:
-                fields = json.loads(line)
-                if isinstance(fields, dict) and fields.get("event") == EVENT:
-                    batches.append(_batch(fields, catalogue))
-            except (KeyError, TypeError, ValueError) as error:
-                reason = f"has no {error}" if isinstance(error, KeyError) else str(error)
-                message = f"is no batch of the gateway's log: {reason}"
-                raise DocumentError([Problem(str(file), f"line {number}", "", message)]) from None
-    if not batches:
-        message = (
-            f"has no line with the event {EVENT!r}; set ESG_LOG_LEVEL=debug and ESG_LOG_JSON=true "
-            "for the gateway"
-        )
-        raise DocumentError([Problem(str(file), "the file", "", message)])
-    return batches
+
+    calls: int
+    hits: int
+    p99_over_slo: float
+    ran_per_1000: float
+    paid_per_1000: float | None
+
+    @property
+    def hit_ratio(self) -> float:
+        """Ratio of the calls in time."""
+        return self.hits / self.calls
+
+    @property
+    def half_interval(self) -> float:
+        """Half of the width of the Wilson interval of the hit ratio, at 95 %."""
+        z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+        variance = self.hit_ratio * (1 - self.hit_ratio) / self.calls
+        return z * sqrt(variance + (z / self.calls) ** 2 / 4) / (1 + z * z / self.calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Comparison of a log with a simulation: of stages, and of all calls."""
+
+    stages: tuple[StageCalibration, ...]
+    measured: CallOutcome
+    simulated: CallOutcome
+
+    @property
+    def hit_ratio_error(self) -> float:
+        """Simulated hit ratio less the measured one."""
+        return self.simulated.hit_ratio - self.measured.hit_ratio
+
+    @property
+    def ran_error_ratio(self) -> float | None:
+        """Error of the cost of what ran; None: nothing was measured."""
+        return _error_ratio(self.simulated.ran_per_1000, self.measured.ran_per_1000)
+
+    @property
+    def p99_error_ratio(self) -> float | None:
+        """Error of p99; None: nothing was measured."""
+        return _error_ratio(self.simulated.p99_over_slo, self.measured.p99_over_slo)
 
 
 def calibrate(
-    batches: Sequence[LoggedBatch],
+    logged: GatewayLog, scenario: Scenario, catalogue: Catalogue, policy: str, *, seed: int = 0
+) -> Calibration:
+    """Simulate the calls of a log, and compare each stage in the order of the workflows."""
+    workflows = logged.arrivals().workflows
+    spans: defaultdict[StageKey, list[Span]] = defaultdict(list)
+    observers = Observers(
+        on_span=lambda span: spans[workflows[span.workflow], span.stage].append(span)
+    )
+    result = _simulate(logged, scenario, catalogue, policy, seed=seed, observers=observers)
+    batches: defaultdict[StageKey, list[LoggedBatch]] = defaultdict(list)
+    for batch in logged.batches:
+        batches[batch.stage].append(batch)
+    return Calibration(
+        stages=tuple(
+            _compared((key, stage.name), batches[key, stage.name], spans[key, stage.name])
+            for key in workflows
+            for stage in catalogue.workflow(*key).spec.stages
+            if (key, stage.name) in batches
+        ),
+        measured=_measured(logged, scenario.rules.prices),
+        simulated=_outcome(result),
+    )
+
+
+def replay(
+    logged: GatewayLog, scenario: Scenario, catalogue: Catalogue, policy: str, *, seed: int = 0
+) -> CallOutcome:
+    """Simulate the calls of a log."""
+    return _outcome(_simulate(logged, scenario, catalogue, policy, seed=seed))
+
+
+def _simulate(  # noqa: PLR0913 - what a run depends on, each by name
+    logged: GatewayLog,
     scenario: Scenario,
     catalogue: Catalogue,
     policy: str,
     *,
-    seed: int = 0,
-) -> list[StageCalibration]:
-    """Simulate the requests of a log, and compare each stage in the order of the workflows."""
-    arrivals, rates_rps = _arrivals(batches, catalogue)
-    spans: defaultdict[StageKey, list[Span]] = defaultdict(list)
-    simulate(
-        scenario,
+    seed: int,
+    observers: Observers = NO_OBSERVERS,
+) -> Result:
+    """Simulate all calls, without a warm-up: those measured are counted, and no others."""
+    return simulate(
+        scenario.model_copy(update={"warmup_ms": 0.0}),
         catalogue,
-        arrivals,
+        logged.arrivals(),
         policy,
         seed=seed,
-        rates_rps=rates_rps,
-        observers=Observers(
-            on_span=lambda span: spans[arrivals.workflows[span.workflow], span.stage].append(span)
-        ),
+        rates_rps=logged.rates_rps(),
+        observers=observers,
     )
-    logged: defaultdict[StageKey, list[LoggedBatch]] = defaultdict(list)
-    for batch in batches:
-        logged[batch.stage].append(batch)
-    return [
-        _compared((key, stage.name), logged[key, stage.name], spans[key, stage.name])
-        for key in arrivals.workflows
-        for stage in catalogue.workflow(*key).spec.stages
-        if (key, stage.name) in logged
-    ]
 
 
-def _batch(fields: dict[str, Any], catalogue: Catalogue) -> LoggedBatch:
-    namespace, workflow, stage = (str(fields[n]) for n in ("namespace", "workflow", "stage"))
-    document = catalogue.workflows.get((namespace, workflow))
-    if document is None or document.stage(stage) is None:
-        raise ValueError(f"{quoted(f'{namespace}/{workflow}')} has no stage {quoted(stage)}")
-    batch = LoggedBatch(
-        stage=((namespace, workflow), stage),
-        end_ms=_MS_PER_S * datetime.fromisoformat(fields["timestamp"]).timestamp(),
-        rows=int(fields["rows"]),
-        execute_ms=_MS_PER_S * float(fields["execute_s"]),
-        profiled_ms=_MS_PER_S * float(fields["profiled_s"]),
-        waits_ms=tuple(_MS_PER_S * float(wait_s) for wait_s in fields["queue_s"]),
+def _outcome(result: Result) -> CallOutcome:
+    return CallOutcome(
+        calls=result.requests,
+        hits=result.hits,
+        p99_over_slo=result.latency.quantile(0.99),
+        ran_per_1000=result.ran_dollars_per_thousand,
+        paid_per_1000=result.dollars_per_thousand,
     )
-    for name in ("execute_ms", "profiled_ms"):
-        duration_ms = getattr(batch, name)
-        if not (isfinite(duration_ms) and duration_ms > 0):
-            raise ValueError(f"{name} is {duration_ms}, which is no duration")
-    return batch
 
 
-def _arrivals(
-    batches: Iterable[LoggedBatch], catalogue: Catalogue
-) -> tuple[ChunkedArrivals, dict[WorkflowKey, float]]:
-    """Return the calls of the workflows' first stages, and each workflow's rate."""
-    times_ms: defaultdict[WorkflowKey, list[float]] = defaultdict(list)
-    for batch in batches:
-        key, stage = batch.stage
-        if stage == next(s.name for s in catalogue.workflow(*key).spec.stages if not s.after):
-            begin_ms = batch.end_ms - batch.execute_ms
-            times_ms[key] += (begin_ms - wait_ms for wait_ms in batch.waits_ms)
-    keys = tuple(sorted(times_ms))
-    if not keys:
-        message = "has no batch of a first stage, so that no arrival is known"
-        raise DocumentError([Problem("the log", "all lines", "", message)])
-    all_ms = np.array(list(chain.from_iterable(times_ms[key] for key in keys)))
-    numbers = np.repeat(np.arange(len(keys), dtype=np.int32), [len(times_ms[k]) for k in keys])
-    order = np.argsort(all_ms, kind="stable")
-    all_ms, numbers = all_ms[order] - all_ms.min(), numbers[order]
-    span_s = max(float(all_ms[-1]), _SPAN_MIN_MS) / _MS_PER_S
-    rates_rps = {key: len(times_ms[key]) / span_s for key in keys}
-    arrivals = ChunkedArrivals(
-        workflows=keys, blocks=lambda: iter([(all_ms, numbers)]), extent=UNLIMITED
+def _measured(logged: GatewayLog, prices: Prices) -> CallOutcome:
+    ratios = [c.latency_ms / c.allowed_ms for c in logged.calls if c.result != "dropped"]
+    dollars = sum(
+        prices.request_cost_dollars(b.execute_ms, b.cpu, b.gpu_percent, 1, b.gpu_model)
+        for b in logged.batches
     )
-    return arrivals, rates_rps
+    return CallOutcome(
+        calls=len(logged.calls),
+        hits=sum(call.result == "hit" for call in logged.calls),
+        p99_over_slo=float(np.quantile(ratios, 0.99)) if ratios else 0.0,
+        ran_per_1000=1000 * dollars / len(logged.calls),
+        paid_per_1000=None,
+    )
+
+
+def _error_ratio(simulated: float, measured: float) -> float | None:
+    return simulated / measured - 1 if measured else None
 
 
 def _compared(

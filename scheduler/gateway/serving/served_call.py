@@ -113,7 +113,10 @@ class ServedCall:
     ) -> None:
         """Report the end of the call, unless another replica answers it."""
         result = self._report(recorder, ended_ms - request.arrival_ms)
-        if result is not None and traces.takes(result, self.call.headers):
+        if result is None:
+            return
+        traces.log_call(request, result, ended_ms)
+        if traces.takes(result, self.call.headers):
             traces.add(self._trace(request, result, ended_ms))
 
     def _report(self, recorder: CallRecorder, latency_ms: float) -> CallResult | None:

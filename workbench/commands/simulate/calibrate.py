@@ -1,7 +1,7 @@
-"""``esg calibrate``: a gateway's log of batches against profiles and the simulator."""
+"""``esg calibrate``: a gateway's log against profiles and simulator, and what a change would do."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,17 @@ from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_reader import DocumentError
 from workbench.commands.simulate.scenario import read_scenario
 from workbench.commands.wide_table import print_rows, wide_table
-from workbench.simulation.calibration import StageCalibration, calibrate, read_batches
+from workbench.reports.numbers import dollars_per_1000
+from workbench.simulation.calibration import (
+    CONFIDENCE,
+    Calibration,
+    CallOutcome,
+    StageCalibration,
+    calibrate,
+    replay,
+)
 from workbench.simulation.errors import RunError, UnknownPolicyError
+from workbench.simulation.gateway_log import read_log
 from workbench.simulation.scenario import ScenarioError
 
 _NAMES = ("workflow", "stage")
@@ -30,14 +39,42 @@ _COLUMNS = (
 )
 
 
-def compare_log(log: Path, scenario: Path | None, profiles: Path | None, *, to_json: bool) -> None:
-    """Print the errors of each stage; the first policy, setting and seed of the scenario count."""
+def compare_log(
+    log: Path,
+    scenario: Path | None,
+    profiles: Path | None,
+    *,
+    changes: Mapping[str, Any],
+    assignments: Sequence[str],
+    slo_factor: float | None,
+    to_json: bool,
+) -> None:
+    """Print the errors of the simulation, and the outcome of the same calls after changes.
+
+    Args:
+        log: log of a gateway.
+        scenario: scenario file, whose first policy, setting and seed count; None: the defaults.
+        profiles: file or folder with documents; None: those of the scenario.
+        changes: values of keys by option; None: the option is absent.
+        assignments: further changes, as ``key=value``.
+        slo_factor: change of every SLO.
+        to_json: print one JSON object.
+    """
+    change = _text_of(changes, assignments, slo_factor)
+    changed: CallOutcome | None = None
+    options: dict[str, Any] = {"profiles": profiles}
     try:
-        experiment, documents = read_scenario(scenario, {"profiles": profiles}, ())
+        experiment, documents = read_scenario(scenario, options, ())
         catalogue = Catalogue.of(documents)
         job = experiment.jobs()[0]
-        batches = read_batches(log, catalogue)
-        stages = calibrate(batches, job.scenario, catalogue, job.policy, seed=job.seed)
+        logged = read_log(log, catalogue)
+        if change:
+            experiment, _ = read_scenario(scenario, {**options, **changes}, assignments)
+            trial = experiment.jobs()[0]
+            factor = trial.scenario.slo_factor * (slo_factor or 1.0)
+            changed_scenario = trial.scenario.model_copy(update={"slo_factor": factor})
+            changed = replay(logged, changed_scenario, catalogue, trial.policy, seed=trial.seed)
+        calibration = calibrate(logged, job.scenario, catalogue, job.policy, seed=job.seed)
     except DocumentError as error:
         for problem in error.problems:
             typer.echo(f"error: {problem}", err=True)
@@ -46,12 +83,66 @@ def compare_log(log: Path, scenario: Path | None, profiles: Path | None, *, to_j
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     if to_json:
-        typer.echo(json.dumps({"stages": [_as_json(stage) for stage in stages]}))
+        typer.echo(json.dumps(_as_json(calibration, change, changed)))
+        return
+    if changed is None:
+        _print_table(calibration.stages)
     else:
-        _print_table(stages)
+        typer.echo(f"with {change}: {_line(changed)}")
+    typer.echo(f"simulated as recorded: {_line(calibration.simulated)}")
+    typer.echo(f"measured: {_line(calibration.measured)}")
+    typer.echo(f"error of the simulation: {_error_line(calibration)}")
+    typer.echo(
+        f"±: binomial interval of {calibration.measured.calls:,} calls at {100 * CONFIDENCE:.0f} %"
+    )
 
 
-def _as_json(stage: StageCalibration) -> dict[str, Any]:
+def _text_of(
+    changes: Mapping[str, Any], assignments: Sequence[str], slo_factor: float | None
+) -> str:
+    """Name the changes; empty: there are none."""
+    names = [f"{value} {option}" for option, value in changes.items() if value is not None]
+    if slo_factor is not None:
+        names.append(f"{slo_factor:g} times the SLO")
+    return ", ".join([*names, *assignments])
+
+
+def _line(outcome: CallOutcome) -> str:
+    ratio, half = 100 * outcome.hit_ratio, 100 * outcome.half_interval
+    ran = f"${dollars_per_1000(outcome.ran_per_1000 / 1000)}"
+    if outcome.paid_per_1000 is None:
+        cost = f"{ran} per 1,000 ran"
+    else:
+        cost = f"${dollars_per_1000(outcome.paid_per_1000 / 1000)} per 1,000, {ran} of it ran"
+    return f"{ratio:.1f} % ± {half:.1f}, {cost}, p99 {outcome.p99_over_slo:.2f} of the SLO"
+
+
+def _error_line(calibration: Calibration) -> str:
+    points = 100 * calibration.hit_ratio_error
+    ran, p99 = calibration.ran_error_ratio, calibration.p99_error_ratio
+    return f"{points:+z.1f} points, {_text(ran, '+z.1%')} of what ran, {_text(p99, '+z.1%')} of p99"
+
+
+def _as_json(calibration: Calibration, change: str, changed: CallOutcome | None) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        "stages": [_stage_json(stage) for stage in calibration.stages],
+        "measured": _outcome_json(calibration.measured),
+        "simulated": _outcome_json(calibration.simulated),
+        "hit_ratio_error": calibration.hit_ratio_error,
+        "ran_error_ratio": calibration.ran_error_ratio,
+        "p99_error_ratio": calibration.p99_error_ratio,
+    }
+    if changed is not None:
+        figures |= {"change": change, "changed": _outcome_json(changed)}
+    return figures
+
+
+def _outcome_json(outcome: CallOutcome) -> dict[str, Any]:
+    ratios = {"hit_ratio": outcome.hit_ratio, "half_interval": outcome.half_interval}
+    return asdict(outcome) | ratios
+
+
+def _stage_json(stage: StageCalibration) -> dict[str, Any]:
     (namespace, workflow), name = stage.stage
     figures = asdict(stage) | {"simulation_error_ratio": stage.simulation_error_ratio}
     return figures | {"namespace": namespace, "workflow": workflow, "stage": name}

@@ -1,0 +1,164 @@
+"""Log of a gateway at level debug, JSON: its calls and its batches, a line at the end of each."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.document_reader import DocumentError, Problem
+from scheduler.model.message_text import quoted
+from workbench.simulation.workloads.arrivals import UNLIMITED, ChunkedArrivals, WorkflowKey
+
+BATCH_ENDED, CALL_ENDED = "batch ended", "call ended"  # events of the log
+_RESULTS = ("hit", "miss", "dropped")
+_MS_PER_S = 1000.0
+_SPAN_MIN_MS = 1000.0  # too short for a rate
+
+StageKey = tuple[WorkflowKey, str]
+_Line = TypeVar("_Line")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedBatch:
+    """One batch of the log.
+
+    Attributes:
+        stage: workflow and stage of the batch.
+        execute_ms, profiled_ms: measured run time, and run time by the profile.
+        cpu, gpu_percent, gpu_model: resources of the pod.
+    """
+
+    stage: StageKey
+    rows: int
+    execute_ms: float
+    profiled_ms: float
+    cpu: int
+    gpu_percent: int
+    gpu_model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedCall:
+    """One call of a whole workflow.
+
+    Attributes:
+        arrival_ms: arrival, in ms since the epoch.
+        result: hit, miss, or dropped: without an answer.
+        latency_ms, allowed_ms: time to its end, and to its deadline.
+    """
+
+    workflow: WorkflowKey
+    arrival_ms: float
+    result: str
+    latency_ms: float
+    allowed_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayLog:
+    """Calls and batches of a log, each in the order of the lines."""
+
+    calls: tuple[LoggedCall, ...]
+    batches: tuple[LoggedBatch, ...]
+
+    def arrivals(self) -> ChunkedArrivals:
+        """Return the arrivals of the calls; the first one is at 0."""
+        calls = sorted(self.calls, key=lambda call: call.arrival_ms)
+        keys = tuple(sorted({call.workflow for call in calls}))
+        times_ms = np.array([call.arrival_ms for call in calls]) - calls[0].arrival_ms
+        numbers = np.array([keys.index(call.workflow) for call in calls], np.int32)
+        return ChunkedArrivals(
+            workflows=keys, blocks=lambda: iter([(times_ms, numbers)]), extent=UNLIMITED
+        )
+
+    def rates_rps(self) -> dict[WorkflowKey, float]:
+        """Return the calls per second of each workflow."""
+        times_ms = [call.arrival_ms for call in self.calls]
+        span_s = max(max(times_ms) - min(times_ms), _SPAN_MIN_MS) / _MS_PER_S
+        counts = Counter(call.workflow for call in self.calls)
+        return {key: count / span_s for key, count in counts.items()}
+
+
+def read_log(file: Path, catalogue: Catalogue) -> GatewayLog:
+    """Read the calls and batches of a log; other lines are skipped.
+
+    Raises:
+        DocumentError: a line is wrong, or there are no calls or no batches.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DocumentError([Problem(str(file), "the file", "", str(error))]) from None
+    calls = _read(file, lines, CALL_ENDED, lambda fields: _call(fields, catalogue))
+    batches = _read(file, lines, BATCH_ENDED, lambda fields: _batch(fields, catalogue))
+    return GatewayLog(calls=calls, batches=batches)
+
+
+def _read(
+    file: Path, lines: Iterable[str], event: str, parse: Callable[[dict[str, Any]], _Line]
+) -> tuple[_Line, ...]:
+    parsed = []
+    for number, line in enumerate(lines, start=1):
+        if event in line:
+            try:
+                fields = json.loads(line)
+                if isinstance(fields, dict) and fields.get("event") == event:
+                    parsed.append(parse(fields))
+            except (KeyError, TypeError, ValueError) as error:
+                reason = f"has no {error}" if isinstance(error, KeyError) else str(error)
+                message = f"is no {event.removesuffix(' ended')} of the gateway's log: {reason}"
+                raise DocumentError([Problem(str(file), f"line {number}", "", message)]) from None
+    if not parsed:
+        message = (
+            f"has no line with the event {event!r}; set ESG_LOG_LEVEL=debug and ESG_LOG_JSON=true "
+            "for the gateway"
+        )
+        raise DocumentError([Problem(str(file), "the file", "", message)])
+    return tuple(parsed)
+
+
+def _call(fields: dict[str, Any], catalogue: Catalogue) -> LoggedCall:
+    key = str(fields["namespace"]), str(fields["workflow"])
+    if key not in catalogue.workflows:
+        raise ValueError(f"there is no workflow {quoted('/'.join(key))}")
+    if fields["result"] not in _RESULTS:
+        raise ValueError(f"result is {quoted(fields['result'])}")
+    latency_ms = _duration_ms(fields, "latency_s", or_zero=True)
+    ended_ms = _MS_PER_S * datetime.fromisoformat(fields["timestamp"]).timestamp()
+    return LoggedCall(
+        workflow=key,
+        arrival_ms=ended_ms - latency_ms,
+        result=fields["result"],
+        latency_ms=latency_ms,
+        allowed_ms=_duration_ms(fields, "allowed_s"),
+    )
+
+
+def _batch(fields: dict[str, Any], catalogue: Catalogue) -> LoggedBatch:
+    namespace, workflow, stage = (str(fields[n]) for n in ("namespace", "workflow", "stage"))
+    document = catalogue.workflows.get((namespace, workflow))
+    if document is None or document.stage(stage) is None:
+        raise ValueError(f"{quoted(f'{namespace}/{workflow}')} has no stage {quoted(stage)}")
+    return LoggedBatch(
+        stage=((namespace, workflow), stage),
+        rows=int(fields["rows"]),
+        execute_ms=_duration_ms(fields, "execute_s"),
+        profiled_ms=_duration_ms(fields, "profiled_s"),
+        cpu=int(fields["cpu"]),
+        gpu_percent=int(fields["gpu_percent"]),
+        gpu_model=str(fields["gpu_model"]),
+    )
+
+
+def _duration_ms(fields: dict[str, Any], name: str, *, or_zero: bool = False) -> float:
+    duration_s = float(fields[name])
+    if not (isfinite(duration_s) and (duration_s > 0 or (or_zero and duration_s == 0))):
+        raise ValueError(f"{name} is {duration_s}, which is no duration")
+    return _MS_PER_S * duration_s
