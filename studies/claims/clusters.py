@@ -1,9 +1,12 @@
 """Experiments of the claims about training clusters."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from studies.claims.claim import ClaimedChange
 from studies.claims.training import (
+    Cell,
+    Figure,
     RivalComparison,
     best_effort_s,
     loads,
@@ -19,6 +22,30 @@ from studies.claims.training import (
 from studies.oracles.pollux import run as pollux_run
 
 _SHARING = {"nodes": 16, "gpus": 4}
+_PublishedFigure = tuple[str, Figure, float]  # its name, and the claimed change
+
+
+def _by_figure(
+    data: Path,
+    policies: tuple[str, str],
+    environment: str,
+    cells: Sequence[Cell],
+    *figures: _PublishedFigure,
+    at_best: bool = False,
+) -> list[ClaimedChange]:
+    """Compare a policy and its rival by several figures of the same jobs, with one seed."""
+    own, rival = policies
+    return [
+        RivalComparison(
+            own=own,
+            rival=rival,
+            environment=environment,
+            cells=cells,
+            figure=figure,
+            seeds=(0,),
+        ).change(data, what, claimed_ratio, at_best=at_best)
+        for what, figure, claimed_ratio in figures
+    ]
 
 
 def tiresias_changes(data: Path) -> list[ClaimedChange]:
@@ -42,21 +69,14 @@ def tiresias_changes(data: Path) -> list[ClaimedChange]:
 
 def optimus_changes(data: Path) -> list[ClaimedChange]:
     """Compare with tuned jobs."""
-    cells = pollux_loads(data, "0.5", "1.0", "1.5", "2.0")
-    return [
-        RivalComparison(
-            own="optimus",
-            rival="tiresias",
-            environment="pollux",
-            cells=cells,
-            figure=figure,
-            seeds=(0,),
-        ).change(data, what, claimed_ratio)
-        for what, figure, claimed_ratio in (
-            ("mean JCT", mean_jct_s, 1 / 2.39 - 1),
-            ("makespan", makespan_s, 1 / 1.63 - 1),
-        )
-    ]
+    return _by_figure(
+        data,
+        ("optimus", "tiresias"),
+        "pollux",
+        pollux_loads(data, "0.5", "1.0", "1.5", "2.0"),
+        ("mean JCT", mean_jct_s, 1 / 2.39 - 1),
+        ("makespan", makespan_s, 1 / 1.63 - 1),
+    )
 
 
 def pollux_changes(data: Path) -> list[ClaimedChange]:
@@ -109,17 +129,15 @@ def qssf_changes(data: Path) -> list[ClaimedChange]:
 
 def themis_changes(data: Path) -> list[ClaimedChange]:
     """Compare fairness and makespan."""
+    cells = trace_sizes(data / "training" / "shockwave" / "120-jobs.trace", 6, 8, 12)
     return [
-        RivalComparison(
-            own="themis",
-            rival=rival,
-            environment="shockwave",
-            cells=trace_sizes(data / "training" / "shockwave" / "120-jobs.trace", 6, 8, 12),
-            figure=figure,
-            seeds=(0,),
-        ).change(data, what, claimed_ratio)
+        change
         for rival in ("max-min", "gandiva-fair", "allox")
-        for what, figure, claimed_ratio in (
+        for change in _by_figure(
+            data,
+            ("themis", rival),
+            "shockwave",
+            cells,
             ("worst finish-time fairness", worst_fairness_ratio, 1 / 2.25 - 1),
             ("makespan", makespan_s, 1 / 1.05 - 1),
         )
@@ -129,58 +147,41 @@ def themis_changes(data: Path) -> list[ClaimedChange]:
 def gandiva_changes(data: Path) -> list[ClaimedChange]:
     """Compare with an equal part of the cluster for every job."""
     trace = data / "training" / "gavel" / "max_min_fairness.trace"
-    cells = trace_sizes(trace, 1, 2, 4, 8, gpus=4)
-    return [
-        RivalComparison(
-            own="gandiva",
-            rival="isolated",
-            environment="gavel",
-            cells=cells,
-            figure=figure,
-            seeds=(0,),
-        ).change(data, what, 1 / 1.26 - 1)
-        for what, figure in (("mean JCT", mean_jct_s), ("makespan", makespan_s))
-    ]
+    return _by_figure(
+        data,
+        ("gandiva", "isolated"),
+        "gavel",
+        trace_sizes(trace, 1, 2, 4, 8, gpus=4),
+        ("mean JCT", mean_jct_s, 1 / 1.26 - 1),
+        ("makespan", makespan_s, 1 / 1.26 - 1),
+    )
 
 
 def antman_changes(data: Path) -> list[ClaimedChange]:
     """Compare with whole GPUs."""
     trace = data / "training" / "muri" / "trace3.csv"
-    cells = trace_sizes(trace, 4, 8, 16, gpus=8, settings={"job_count": 200})
-    return [
-        RivalComparison(
-            own="antman",
-            rival="fifo",
-            environment="muri",
-            cells=cells,
-            figure=figure,
-            seeds=(0,),
-        ).change(data, what, claimed_ratio)
-        for what, figure, claimed_ratio in (
-            ("mean JCT", mean_jct_s, 0.0),
-            ("makespan", makespan_s, 1 / 1.34 - 1),
-        )
-    ]
+    return _by_figure(
+        data,
+        ("antman", "fifo"),
+        "muri",
+        trace_sizes(trace, 4, 8, 16, gpus=8, settings={"job_count": 200}),
+        ("mean JCT", mean_jct_s, 0.0),
+        ("makespan", makespan_s, 1 / 1.34 - 1),
+    )
 
 
 def chronus_changes(data: Path) -> list[ClaimedChange]:
     """Compare with EDF without admission."""
     trace = data / "training" / "chronus" / "philly-mix1-first-3000.csv"
-    cells = trace_sizes(trace, 12, 16, gpus=8)
-    return [
-        RivalComparison(
-            own="chronus",
-            rival="edf consolidated=true",
-            environment="chronus",
-            cells=cells,
-            figure=figure,
-            seeds=(0,),
-        ).change(data, what, claimed_ratio, at_best=True)
-        for what, figure, claimed_ratio in (
-            ("missed deadlines", missed_ratio, 1 / 14.7 - 1),
-            ("JCT of best effort", best_effort_s, 1 / 19.9 - 1),
-        )
-    ]
+    return _by_figure(
+        data,
+        ("chronus", "edf consolidated=true"),
+        "chronus",
+        trace_sizes(trace, 12, 16, gpus=8),
+        ("missed deadlines", missed_ratio, 1 / 14.7 - 1),
+        ("JCT of best effort", best_effort_s, 1 / 19.9 - 1),
+        at_best=True,
+    )
 
 
 def andreas_changes(data: Path) -> list[ClaimedChange]:

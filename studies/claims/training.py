@@ -5,6 +5,7 @@ The load is that of generated jobs, or the size of the cluster where jobs are th
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import inf
 from pathlib import Path
 from statistics import fmean
@@ -72,21 +73,33 @@ class RivalComparison:
 
     def mean_figure(self, data: Path, policy: str, cell: Cell) -> float:
         """Run a policy with every seed."""
-        return fmean(self._figure_of(data, policy, cell, seed) for seed in self.seeds)
+        setup, settings = tuple(cell.setup.items()), tuple(cell.settings.items())
+        return fmean(
+            self.figure(*_run(data, self.environment, policy, seed, setup, settings))
+            for seed in self.seeds
+        )
 
-    def _figure_of(self, data: Path, policy: str, cell: Cell, seed: int) -> float:
-        name, *pairs = policy.split()
-        own_settings = dict(pair.split("=") for pair in pairs)
-        setup = JobsSetup(
+
+_Fields = tuple[tuple[str, Any], ...]
+
+
+@lru_cache(maxsize=256)  # figures of one comparison, and rivals of one policy, share runs
+def _run(  # noqa: PLR0913, PLR0917 - what defines a run
+    data: Path, environment: str, policy: str, seed: int, setup: _Fields, settings: _Fields
+) -> tuple[JobEnvironment[Any], JobsResult]:
+    name, *pairs = policy.split()
+    own_settings = dict(pair.split("=") for pair in pairs)
+    loaded, decider = load(
+        JobsSetup(
             policy=name,
-            environment=self.environment,
+            environment=environment,
             data=data,
             seed=seed,
-            settings={**cell.settings, **own_settings},
-            **cell.setup,
+            settings={**dict(settings), **own_settings},
+            **dict(setup),
         )
-        environment, decider = load(setup)
-        return self.figure(environment, simulate_jobs(environment, decider, name))
+    )
+    return loaded, simulate_jobs(loaded, decider, name)
 
 
 def mean_jct_s(environment: JobEnvironment[Any], result: JobsResult) -> float:  # noqa: ARG001
