@@ -96,7 +96,8 @@ class Life:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():
+            caller = asyncio.current_task()
+            if task.cancelled() and caller is not None and not caller.cancelling():
                 raise ConnectionError("the extender died") from None
             raise
 

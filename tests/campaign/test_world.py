@@ -104,3 +104,20 @@ def test_the_capacity_of_a_node_covers_pods_of_gpus_that_are_gone():
         return node["status"]["allocatable"]["esg-scheduler.io/gpu-percent"]
 
     assert run_virtually(percent_of_node()) == "120"
+
+
+def test_a_caller_that_ends_with_its_call_does_not_go_on():
+    """At the end of a run all tasks are cancelled; a scheduler that went on would run forever."""
+
+    async def end():
+        world = World({"n1": 1}, active=1)
+        life = world.lives[0]
+        caller = asyncio.create_task(life.call(asyncio.Event().wait))
+        await asyncio.sleep(0)
+        [call] = life._calls
+        call.cancel()
+        caller.cancel()
+        await caller
+
+    with pytest.raises(asyncio.CancelledError):
+        run_virtually(end())
