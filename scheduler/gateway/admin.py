@@ -1,7 +1,6 @@
 """Administration of the gateway, on the health port: probes, metrics, queues, pods, late calls."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
@@ -21,8 +20,8 @@ _LATE_MAX = 100  # late requests of one answer
 
 def late_requests(runtime: Runtime) -> list[dict[str, Any]]:
     """Describe the last late requests in one line each, the newest first."""
-    offset_s = _unix_offset_s(runtime)
-    return call_report.newest(runtime.traces.newest_first(), _LATE_MAX, unix_offset_s=offset_s)
+    offset_ms = runtime.unix_offset_ms()
+    return call_report.newest(runtime.traces.newest_first(), _LATE_MAX, unix_offset_ms=offset_ms)
 
 
 def request_report(runtime: Runtime, identifier: str) -> dict[str, Any] | None:
@@ -30,7 +29,7 @@ def request_report(runtime: Runtime, identifier: str) -> dict[str, Any] | None:
     trace = runtime.traces.find(identifier)
     if trace is None:
         return None
-    return call_report.report(trace, unix_offset_s=_unix_offset_s(runtime))
+    return call_report.report(trace, unix_offset_ms=runtime.unix_offset_ms())
 
 
 def run_times_report(runtime: Runtime, function: str) -> dict[str, Any] | None:
@@ -49,10 +48,6 @@ def run_times_report(runtime: Runtime, function: str) -> dict[str, Any] | None:
             for namespace, state in states.items()
         },
     }
-
-
-def _unix_offset_s(runtime: Runtime) -> float:
-    return time.time() - runtime.now_ms() / 1000
 
 
 def admin_server(service: GatewayService) -> HealthServer:

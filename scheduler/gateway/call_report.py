@@ -32,7 +32,7 @@ class StageTimes(NamedTuple):
 
     Attributes:
         cold_start, queue, share: parts of the wait.
-        run: from the expected begin in the pod to the end.
+        run: time from the expected begin in the pod to the end.
         profile, over_profile: parts of the run: up to the profile's time, and beyond.
     """
 
@@ -122,16 +122,16 @@ def cause(trace: CallTrace, parts: dict[str, float]) -> str | None:
     return "plan" if is_planned else largest
 
 
-def report(trace: CallTrace, *, unix_offset_s: float) -> dict[str, Any]:
+def report(trace: CallTrace, *, unix_offset_ms: float) -> dict[str, Any]:
     """Describe a call; times are milliseconds after its arrival.
 
     Args:
         trace: trace of the call.
-        unix_offset_s: Unix time at zero of the clock of the trace.
+        unix_offset_ms: Unix time at zero of the clock of the trace, ms.
     """
     parts = parts_ms(trace)
     on_path = set(map(id, critical_path(trace)))
-    return summary(trace, parts, unix_offset_s=unix_offset_s) | {
+    return summary(trace, parts, unix_offset_ms=unix_offset_ms) | {
         "parts_ms": {name: _rounded(time_ms) for name, time_ms in parts.items()},
         "stages": [
             _stage(trace, attempt, is_critical=id(attempt) in on_path) for attempt in trace.attempts
@@ -148,13 +148,13 @@ def report(trace: CallTrace, *, unix_offset_s: float) -> dict[str, Any]:
 
 
 def summary(
-    trace: CallTrace, parts: dict[str, float] | None = None, *, unix_offset_s: float
+    trace: CallTrace, parts: dict[str, float] | None = None, *, unix_offset_ms: float
 ) -> dict[str, Any]:
     """Describe a call in one line; see `report`."""
     reason = cause(trace, parts_ms(trace) if parts is None else parts)
     latency_ms = trace.ended_ms - trace.arrival_ms
     allowed_ms = trace.deadline_ms - trace.arrival_ms
-    arrived = datetime.fromtimestamp(unix_offset_s + trace.arrival_ms / 1000, UTC)
+    arrived = datetime.fromtimestamp((unix_offset_ms + trace.arrival_ms) / 1000, UTC)
     return {
         "id": trace.id,
         "client_id": trace.client_id,
@@ -207,7 +207,7 @@ def _rounded(time_ms: float) -> float | None:
 
 
 def newest(
-    traces: Iterable[CallTrace], number: int, *, unix_offset_s: float
+    traces: Iterable[CallTrace], number: int, *, unix_offset_ms: float
 ) -> list[dict[str, Any]]:
     """Describe the last late calls in one line each, the newest first."""
     late: list[dict[str, Any]] = []
@@ -215,5 +215,5 @@ def newest(
         if len(late) >= number:
             break
         if trace.result != "hit":
-            late.append(summary(trace, unix_offset_s=unix_offset_s))
+            late.append(summary(trace, unix_offset_ms=unix_offset_ms))
     return late

@@ -5,9 +5,11 @@ batch that the call was part of, with the parts of its wait and its run. Names o
 those of the semantic conventions, or begin with ``esg.``.
 """
 
+import asyncio
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
 import structlog
@@ -21,7 +23,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from scheduler import __version__
 from scheduler.gateway import call_report
-from scheduler.gateway.serving.call_trace import Attempt, CallTrace
+from scheduler.gateway.serving.call_trace import Attempt, CallTrace, TraceRing
 
 log = structlog.get_logger(__name__)
 QUEUE_MAX: Final = 1_000  # calls whose spans are not yet created; others are left out
@@ -34,7 +36,7 @@ class CallSpans:
 
     Args:
         exporter: receiver of the spans.
-        unix_offset_ms: Unix time at zero of the clock of the traces.
+        unix_offset_ms: Unix time at zero of the clock of the traces, ms.
     """
 
     def __init__(self, exporter: SpanExporter, *, unix_offset_ms: float) -> None:
@@ -153,9 +155,17 @@ class CallSpans:
         return round((time_ms + self._unix_offset_ms) * _NS_PER_MS)
 
 
-def otlp_spans(url: str, *, unix_offset_ms: float) -> CallSpans:
-    """Return what sends spans to an OTLP receiver over HTTP; see `CallSpans`.
+@asynccontextmanager
+async def sending_spans(
+    url: str, traces: TraceRing, *, unix_offset_ms: float
+) -> AsyncIterator[None]:
+    """Send spans of new traces to an OTLP receiver over HTTP while inside; at the end all are sent.
 
     The environment variables ``OTEL_EXPORTER_OTLP_…`` set headers, timeouts and certificates.
     """
-    return CallSpans(OTLPSpanExporter(endpoint=url), unix_offset_ms=unix_offset_ms)
+    spans = CallSpans(OTLPSpanExporter(endpoint=url), unix_offset_ms=unix_offset_ms)
+    traces.on_added = spans.add
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(spans.close)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -222,20 +221,16 @@ class GatewayService:
         if self.replicas is not None:
             works.append(self._replicate(self.replicas))
         async with contextlib.AsyncExitStack() as stack:
-            if self.gateway.otlp_url:
-                self._send_spans(self.gateway.otlp_url, stack)
+            if url := self.gateway.otlp_url:
+                # It takes time and memory that a gateway without spans does not need.
+                from scheduler.gateway.call_spans import sending_spans  # noqa: PLC0415
+
+                offset_ms = self.runtime.unix_offset_ms()
+                sending = sending_spans(url, self.runtime.traces, unix_offset_ms=offset_ms)
+                await stack.enter_async_context(sending)
             stack.push_async_callback(self.runtime.close)
             async with background_tasks(works, self.note_exit):
                 yield
-
-    def _send_spans(self, url: str, stack: contextlib.AsyncExitStack) -> None:
-        # It takes time and memory that a gateway without spans does not need.
-        from scheduler.gateway.call_spans import otlp_spans  # noqa: PLC0415
-
-        unix_offset_ms = 1000 * time.time() - self.runtime.now_ms()
-        spans = otlp_spans(url, unix_offset_ms=unix_offset_ms)
-        self.runtime.traces.on_added = spans.add
-        stack.push_async_callback(asyncio.to_thread, spans.close)
 
     @property
     def backend(self) -> Backend:

@@ -3,7 +3,6 @@
 import asyncio
 import math
 import tracemalloc
-from contextlib import asynccontextmanager
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
@@ -13,7 +12,7 @@ from scheduler.dispatch.requests import Request
 from scheduler.dispatch.slices import Slice
 from scheduler.dispatch.stage_graph import StageGraph
 from scheduler.gateway import call_report
-from scheduler.gateway.call_spans import otlp_spans
+from scheduler.gateway.call_spans import sending_spans
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.serving.call_trace import CallTrace, TracedRun, TraceRing, Wait
@@ -32,7 +31,7 @@ def report_of(running, identifier=None):
     """Return the report of a call, or of the last one."""
     ring = running.runtime.traces
     trace = next(ring.newest_first()) if identifier is None else ring.find(identifier)
-    return call_report.report(trace, unix_offset_s=0.0)
+    return call_report.report(trace, unix_offset_ms=0.0)
 
 
 def assert_adds_up(report):
@@ -113,15 +112,9 @@ async def plan(running):
     await held(running, running.model("a"))
 
 
-@asynccontextmanager
-async def sending(running, url, unix_offset_ms=0.0):
+def sending(running, url, unix_offset_ms=0.0):
     """Send the spans of calls while inside; at the end all have been sent."""
-    sender = otlp_spans(url, unix_offset_ms=unix_offset_ms)
-    running.runtime.traces.on_added = sender.add
-    try:
-        yield
-    finally:
-        await asyncio.to_thread(sender.close)
+    return sending_spans(url, running.runtime.traces, unix_offset_ms=unix_offset_ms)
 
 
 SCENES = (over_profile, queue, cold_start, share, no_pod, retries, receive, plan)

@@ -5,6 +5,7 @@ It runs on one event loop. The dispatcher decides whenever something is reported
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -86,6 +87,10 @@ class Runtime:
     def now_ms(self) -> float:
         """Return the time of the event loop's clock."""
         return 1000 * self._loop.time()
+
+    def unix_offset_ms(self) -> float:
+        """Return Unix time at zero of that clock."""
+        return 1000 * time.time() - self.now_ms()
 
     @property
     def dispatcher(self) -> Dispatcher:
