@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from scheduler.cli.option_types import GatewayUrl, Kubeconfig
+
 DESK = {
     "workbench": (
         "plan",
@@ -26,11 +28,6 @@ DESK = {
     "studies": ("jobs", "openb", "paper", "colocate"),
 }
 """Commands of each package that the runtime image leaves out; the package's extra has its name."""
-
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(help="kubeconfig file; default: in-cluster, else the usual kubeconfig"),
-]
 
 _PANEL = "In a cluster"
 
@@ -183,10 +180,7 @@ def replay(
 
 @app.command(rich_help_panel=_PANEL)
 def status(
-    gateway: Annotated[
-        str,
-        typer.Option("--from", help="URL of a gateway's health port; default: all in the cluster"),
-    ] = "",
+    gateway: GatewayUrl = "",
     kubeconfig: Kubeconfig = None,
     watch: Annotated[  # noqa: FBT002 - typer gives it by its name
         bool, typer.Option("--watch", help="print the tables every two seconds")
@@ -207,10 +201,7 @@ def why(
         str,
         typer.Argument(help="id of the request, or of its trace (traceparent)", metavar="ID"),
     ],
-    gateway: Annotated[
-        str,
-        typer.Option("--from", help="URL of a gateway's health port; default: all in the cluster"),
-    ] = "",
+    gateway: GatewayUrl = "",
     kubeconfig: Kubeconfig = None,
     as_json: Annotated[  # noqa: FBT002 - typer gives it by its name
         bool, typer.Option("--json", help="the JSON of /v1/requests/ID")

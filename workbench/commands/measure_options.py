@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from scheduler.cli.option_types import Kubeconfig
 from scheduler.model.function_server import ServerProtocol
 
 
@@ -66,10 +67,7 @@ def measure(
         str,
         typer.Option(help="with -f: scheduler of pods, if neither template nor webhook has one"),
     ] = "",
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="kubeconfig file; default: in-cluster, else the usual kubeconfig"),
-    ] = None,
+    kubeconfig: Kubeconfig = None,
     gpu: Annotated[int, typer.Option(min=0, help="NVML's index of its GPU on this machine")] = 0,
     pids: Annotated[
         list[int] | None,

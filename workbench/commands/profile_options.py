@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from scheduler.cli.option_types import GatewayUrl, Kubeconfig
+
 
 def plan(
     *,
@@ -188,13 +190,8 @@ def refresh(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="file to write; -: standard output")
     ] = Path("-"),
-    url: Annotated[
-        str,
-        typer.Option("--from", help="URL of a gateway's health port; default: all of the cluster"),
-    ] = "",
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="kubeconfig file; default: the usual kubeconfig")
-    ] = None,
+    url: GatewayUrl = "",
+    kubeconfig: Kubeconfig = None,
     function: Annotated[str | None, typer.Option(help="only this function")] = None,
 ) -> None:
     """Correct FunctionProfiles by the run times that gateways observed."""

@@ -1,0 +1,15 @@
+"""Options that several commands have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(help="kubeconfig file; default: in-cluster, else the usual kubeconfig"),
+]
+GatewayUrl = Annotated[
+    str,
+    typer.Option("--from", help="URL of a gateway's health port; default: all in the cluster"),
+]
