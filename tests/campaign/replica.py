@@ -124,7 +124,7 @@ class Replica:
     Attributes:
         lives: all of them, the current one last.
         life: the current one; None while it is down.
-        machine: on which it runs, with its kube-scheduler.
+        machine: machine of the process and of its kube-scheduler.
     """
 
     def __init__(self, server: SimulatedServer, name: str) -> None:

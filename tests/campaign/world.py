@@ -39,13 +39,13 @@ class World:
     """One simulated cluster.
 
     Attributes:
-        server: its API server.
+        server: API server.
         audit: the shares at the server.
-        kubelet: of all nodes, with the shares of the containers.
+        kubelet: kubelet of all nodes, with the shares of the containers.
         slice_runs: batches that run in slices.
-        replicas: of the extender, by name.
+        replicas: replicas of the extender, by name.
         schedulers: kube-schedulers beside them, by name.
-        creator: of pods, through the webhook.
+        creator: client that creates pods, through the webhook.
         gateways: replicas of the gateway; None: the run has none.
     """
 

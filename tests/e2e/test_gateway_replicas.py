@@ -113,7 +113,7 @@ class Load:
     """Requests through all replicas; each carries its own number.
 
     Attributes:
-        sent: their number.
+        sent: number of requests.
         wrong: answers to another request.
     """
 

@@ -36,14 +36,14 @@ class Pods:
     """The API server's pods, as PodClient and as a watch.
 
     Attributes:
-        objects: by name.
+        objects: pods by name.
         created: names in order.
         deleted: names in order.
         faults: errors of the next creations; None: it works.
         next_created: set by a creation.
         is_silent: nothing is reported.
         is_cut_off: no question is answered.
-        graces_s: of the last deletion, by name; None: that of the pod.
+        graces_s: grace period of the last deletion, by name; None: that of the pod.
     """
 
     def __init__(self):

@@ -65,13 +65,13 @@ class Model:
 
     Attributes:
         batches: rows of each batch that it got.
-        headers: of each batch.
+        headers: headers of each batch.
         was_binary: whether each batch came as binary data.
         faults: errors for the next batches; None: an answer.
         output: name of its output.
         bad_value: an input that makes it answer status `bad_status`.
-        is_ready: its answer to whether the model is ready; ready_reads: number of these answers.
-        described: its metadata, or an error; None: one input and one output for the bed's calls.
+        is_ready: answer to whether the model is ready; ready_reads: number of these answers.
+        described: metadata, or an error; None: one input and one output for the bed's calls.
         metadata_reads: number of times that its metadata were read.
         gate: batches wait for it.
         begun: set by a batch that waits.

@@ -63,7 +63,7 @@ class StartedPod:
 
     Attributes:
         name: ``namespace/name``.
-        host: its address.
+        host: address of the pod.
         sent_s: time at which its creation was sent, on the monotonic clock.
         has_waited: true if the scheduler had no node for it at first.
     """

@@ -29,7 +29,7 @@ class MeasuredServer:
         function: name of the function in the profile.
         gpu_model: NVML's name of the GPU.
         cpu: vCPUs of the server.
-        gpu_percent: its share of the GPU.
+        gpu_percent: share of the GPU, percent.
         inputs: files or shapes of inputs by name (`BatchInputs`).
         memory_mib: returns its memory on the GPU, after a batch size was measured.
     """

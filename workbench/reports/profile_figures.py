@@ -18,7 +18,7 @@ def latency_figure(gpu: GpuProfile, name: str, label: str) -> str:
     """Draw the latencies of a function on one GPU model.
 
     Args:
-        gpu: its configurations.
+        gpu: GPU model with its configurations.
         name: name of the figure, unique on the page.
         label: description for readers who cannot see the figure.
     """

@@ -133,7 +133,7 @@ class CallTrace:
         workflow: key of the workflow; ``stages`` are the names of its stages.
         only: index of the only stage that was run; None: all of them.
         arrival_ms, deadline_ms, ended_ms: arrival at the gateway or a proxy, deadline, end.
-        result: in time, late, or without an answer; ``error`` is then the reason.
+        result: outcome: in time, late, or without an answer; ``error`` is then the reason.
         attempts: batches that it was part of, in the order in which they began.
         waits: queues that it was in at its end.
     """
