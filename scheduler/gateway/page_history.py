@@ -66,8 +66,6 @@ class PageHistory:
         self._metrics = metrics
         self._gauges = gauges
         self._clock_s = clock_s
-        self._held: defaultdict[FunctionKey, float] = defaultdict(float)
-        self._pools: defaultdict[str, float] = defaultdict(float)
         self._samples: deque[Sample] = deque(maxlen=_SAMPLES_MAX)
         self._samples.append(self.now())
 
@@ -78,13 +76,18 @@ class PageHistory:
     def now(self) -> Sample:
         """Return the counters of this moment."""
         metrics, gauges, at_s = self._metrics, self._gauges(), self._clock_s()
-        elapsed_hours = (at_s - self._samples[-1].at_s) / HOUR_S if self._samples else 0.0
-        held, pools = defaultdict(float, self._held), defaultdict(float, self._pools)
+        held: defaultdict[FunctionKey, float] = defaultdict(float)
+        pools: defaultdict[str, float] = defaultdict(float)
+        elapsed_hours = 0.0
+        if self._samples:
+            last = self._samples[-1]
+            held.update(last.held_dollars)
+            pools.update(last.pool_dollars)
+            elapsed_hours = (at_s - last.at_s) / HOUR_S
         for function, per_hour in gauges.dollars_per_hour.items():
             held[function] += per_hour * elapsed_hours
         for namespace, pool in gauges.pools.items():
             pools[namespace] += pool.dollars_per_hour * elapsed_hours
-        self._held, self._pools = held, pools
         requests: defaultdict[WorkflowKey, dict[str, float]] = defaultdict(dict)
         for labels, value in _values(metrics.requests.collect(), "_total"):
             requests[_workflow(labels)][labels["result"]] = value

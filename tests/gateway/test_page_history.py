@@ -70,3 +70,10 @@ async def test_what_is_set_aside_is_divided_by_rows():
     dollars = page_report._set_aside_dollars(documents, first, now)
     assert dollars[KEY] == pytest.approx(90.0 * (now.at_s - first.at_s) / 3600.0)
     assert dollars[unused.key] == 0.0
+
+
+async def test_a_look_between_two_samples_adds_nothing():
+    """What is set aside follows from the time, however often the page is asked for."""
+    history = await play(Gauges({}, {}, {}, {FUNCTION: 60.0}, 0, {}))
+    first, second = history.now(), history.now()
+    assert second.held_dollars == first.held_dollars != {}
