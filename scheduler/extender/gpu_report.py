@@ -12,8 +12,6 @@ from pydantic_core import to_json
 from scheduler.extender.explanation import explain
 from scheduler.extender.service import Service
 from scheduler.ledger.reservation import Reservation
-from scheduler.model.node import Node
-from scheduler.placement.fleet import Fleet
 
 _SLICE: Final = 25  # nodes rendered per turn of the event loop
 _PENDING_MAX: Final = 1_000
@@ -32,7 +30,7 @@ async def gpu_report(service: Service) -> AsyncIterator[bytes]:
     nodes = [node for node in ledger.fleet.nodes if node is not None and node.gpus]
     for first in range(0, len(nodes), _SLICE):
         described = [
-            _node(ledger.fleet, node, ledger.on_node(node.name))
+            ledger.node_json(node, _pod)
             for node in nodes[first : first + _SLICE]
             if node.name in ledger.fleet.node_row  # it may be gone by now
         ]
@@ -57,28 +55,6 @@ def pending_pod(service: Service, name: str) -> dict[str, Any] | None:
             explained["feasible_nodes"] = len(explained.get("feasible_nodes") or ())
             return explained
     return None
-
-
-def _node(fleet: Fleet, node: Node, reservations: list[Reservation]) -> dict[str, Any]:
-    row, arrays = fleet.node_row[node.name], fleet.arrays
-    first = int(arrays.node_first_gpu[row])
-    return {
-        "name": node.name,
-        "cpu_milli": node.cpu_milli,
-        "cpu_free_milli": int(arrays.node_free_cpu_milli[row]),
-        "gpus": [
-            {
-                "uuid": gpu.uuid,
-                "model": gpu.model,
-                "healthy": gpu.healthy,
-                "memory_mib": gpu.memory_mib,
-                "free_memory_mib": int(arrays.gpu_free_memory_mib[gpu_row]),
-                "free_percent": int(arrays.gpu_free_percent[gpu_row]),
-                "pods": [_pod(pod) for pod in reservations if pod.gpu_uuid == gpu.uuid],
-            }
-            for gpu_row, gpu in enumerate(node.gpus, start=first)
-        ],
-    }
 
 
 def _pod(pod: Reservation) -> dict[str, Any]:

@@ -5,7 +5,7 @@ case, because it is the truth; an over-commit in the cluster is reported, never 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -245,10 +245,18 @@ class Ledger:
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return the nodes, their GPUs and the reservations as JSON."""
-        return [self._node_json(node) for node in self.fleet.nodes if node is not None]
+        return [self.node_json(node) for node in self.fleet.nodes if node is not None]
 
-    def _node_json(self, node: Node) -> dict[str, Any]:
-        fleet = self.fleet
+    def node_json(
+        self, node: Node, pod_json: Callable[[Reservation], Any] = Reservation.as_json
+    ) -> dict[str, Any]:
+        """Return a node, its GPUs and their reservations as JSON.
+
+        Args:
+            node: node of the ledger.
+            pod_json: returns what is told of a reservation. Default: all that a replay needs.
+        """
+        fleet, reservations = self.fleet, self.on_node(node.name)
         row = fleet.node_row[node.name]
         return {
             "name": node.name,
@@ -259,7 +267,7 @@ class Ledger:
                 | {
                     "free_percent": int(fleet.arrays.gpu_free_percent[gpu_row]),
                     "free_memory_mib": int(fleet.arrays.gpu_free_memory_mib[gpu_row]),
-                    "pods": [pod.as_json() for pod in self._on_gpu(node.name, gpu.uuid)],
+                    "pods": [pod_json(pod) for pod in reservations if pod.gpu_uuid == gpu.uuid],
                 }
                 for gpu_row, gpu in enumerate(
                     node.gpus, start=int(fleet.arrays.node_first_gpu[row])
