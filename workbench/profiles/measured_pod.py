@@ -15,6 +15,7 @@ from scheduler.cluster.object_list import list_all
 from scheduler.cluster.pods import PodWriter
 from scheduler.cluster.reflector import PAGE
 from scheduler.cluster.resource import PODS
+from scheduler.gateway.discovery.holder_pods import unschedulable_text
 from scheduler.gateway.scaling.pod_writes import create_pod, delete_pod
 from scheduler.gateway.scaling.pool_pod import new_name
 from scheduler.model import names
@@ -159,7 +160,7 @@ async def _started(
             raise MeasuredPodError(f"pod {namespace}/{name} has ended: {reason}")
         if (host := status.get("podIP")) and (grant := _grant(raw)) is not None:
             return StartedPod(f"{namespace}/{name}", host, grant, sent_s, bool(waiting))
-        message = _unscheduled(status)
+        message = unschedulable_text(raw)
         if message and message != waiting:
             waiting = message
             report(f"pod {namespace}/{name} waits: {message}")
@@ -171,17 +172,6 @@ def _grant(raw: Mapping[str, Any]) -> Grant | None:
         return grant_of(raw)
     except PodError as error:
         raise MeasuredPodError(str(error)) from None
-
-
-def _unscheduled(status: Mapping[str, Any]) -> str:
-    return next(
-        (
-            str(condition.get("message") or "")
-            for condition in status.get("conditions") or ()
-            if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
-        ),
-        "",
-    )
 
 
 async def neighbour_percent(api: Api, started: StartedPod) -> int | None:
