@@ -61,23 +61,24 @@ class StageWalk:
     """Progress of one request.
 
     Attributes:
+        graph: stages of its workflow.
         unfinished: number of stages that have not ended.
     """
 
-    __slots__ = ("_graph", "_pending", "unfinished")
+    __slots__ = ("_pending", "graph", "unfinished")
 
     def __init__(self, graph: StageGraph) -> None:
-        self._graph = graph
+        self.graph = graph
         self._pending = graph.predecessor_counts.copy()  # by stage: predecessors not yet ended
         self.unfinished = len(self._pending)
 
     def finish(self, stage: int) -> Sequence[int]:
         """End a stage; return the stages that may begin now."""
         self.unfinished -= 1
-        if self._graph.frees_all[stage]:  # nearly always
-            return self._graph.successors[stage]
+        if self.graph.frees_all[stage]:  # nearly always
+            return self.graph.successors[stage]
         ready = []
-        for successor in self._graph.successors[stage]:
+        for successor in self.graph.successors[stage]:
             self._pending[successor] -= 1
             if not self._pending[successor]:
                 ready.append(successor)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from scheduler.gateway.serving.call_trace import Attempt, CallTrace, TracedRun
+from scheduler.gateway.serving.call_trace import Attempt, CallTrace, TracedRun, Wait
 
 CAUSES: Final = {
     "receive": "its body, its access check or a proxy took the time before it entered a queue",
@@ -65,19 +65,37 @@ def stage_times(attempt: Attempt, now_ms: float) -> StageTimes:
 
 
 def critical_path(trace: CallTrace) -> Sequence[Attempt]:
-    """Return the attempts that led to the end of a call, the first one first."""
+    """Return the attempts that led to the end of a call, the first one first.
+
+    Before each comes the one that ended last of its own stage and of the stages in front of it.
+    """
     path: list[Attempt] = []
-    at_ms = min((wait.since_ms for wait in trace.waits), default=math.inf)
+    wait = _first_wait(trace)
+    at_ms, stage = (math.inf, None) if wait is None else (wait.since_ms, wait.stage)
     candidates = list(trace.attempts)
     while True:
-        ended = [a for a in candidates if _ended_ms(a[0], trace) <= at_ms + _TICK_MS]
+        ended = [
+            attempt
+            for attempt in candidates
+            if _ended_ms(attempt[0], trace) <= at_ms + _TICK_MS
+            and _leads_to(attempt[0].stage, stage, trace)
+        ]
         if not ended:
             return path[::-1]
         # Of several that ended at once, by a clock of milliseconds, the one that began last.
         last = max(reversed(ended), key=lambda attempt: _ended_ms(attempt[0], trace))
         path.append(last)
         candidates.remove(last)
-        at_ms = last[1]
+        at_ms, stage = last[1], last[0].stage
+
+
+def _leads_to(stage: int, following: int | None, trace: CallTrace) -> bool:
+    """Return true if a stage is the following one, or in front of it; None: the call's end."""
+    return following is None or stage == following or following in trace.successors[stage]
+
+
+def _first_wait(trace: CallTrace) -> Wait | None:
+    return min(trace.waits, key=lambda wait: wait.since_ms, default=None)
 
 
 def _ended_ms(run: TracedRun, trace: CallTrace) -> float:
@@ -89,7 +107,7 @@ def parts_ms(trace: CallTrace) -> dict[str, float]:
     parts = dict.fromkeys(("receive", *CAUSES, "profile"), 0.0)
     del parts["plan"]
     path = critical_path(trace)
-    wait = min(trace.waits, key=lambda wait: wait.since_ms, default=None)
+    wait = _first_wait(trace)
     since_ms = [attempt[1] for attempt in path] + ([] if wait is None else [wait.since_ms])
     entry_ms = since_ms[0] if since_ms else trace.ended_ms
     parts["receive"] = max(entry_ms - trace.arrival_ms, 0.0)

@@ -182,6 +182,21 @@ async def test_critical_path_has_the_slower_branch():
     assert_adds_up(report)
 
 
+async def test_critical_path_follows_the_stages_where_times_are_equal():
+    """The clock has milliseconds: a branch may end in the one in which its sibling begins."""
+    async with bed() as running:
+        running.serve("w", {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}, slo_ms=20.0)
+        running.model("c").gate.clear()
+        await held(running, running.model("c"))
+        trace = next(running.runtime.traces.newest_first())
+        runs = {run.stage: run for run, _, _ in trace.attempts}
+        [c_since_ms] = [since_ms for run, since_ms, _ in trace.attempts if run.stage == 2]
+        runs[0].ended_ms = runs[1].ended_ms = c_since_ms
+        report = report_of(running)
+    critical = {stage["stage"]: stage["critical"] for stage in report["stages"]}
+    assert critical == {"a": True, "b": False, "c": True, "d": True}
+
+
 async def test_calls_are_found_by_their_identifiers():
     """That of the trace, of the client, and of the client's trace."""
     headers = ((b"traceparent", f"00-{TRACE_ID}-b7ad6b7169203331-01".encode()),)

@@ -73,7 +73,7 @@ async def test_what_is_set_aside_is_divided_by_rows():
 
 
 async def test_a_look_between_two_samples_adds_nothing():
-    """What is set aside follows from the time, however often the page is asked for."""
+    """The price of what is set aside follows from the time, however often the page is read."""
     history = await play(Gauges({}, {}, {}, {FUNCTION: 60.0}, 0, {}))
     first, second = history.now(), history.now()
     assert second.held_dollars == first.held_dollars != {}

@@ -131,6 +131,7 @@ class CallTrace:
         client_id: identifier that the client gave the call, or None.
         traceparent: header of the client's trace; empty without one.
         workflow: key of the workflow; ``stages`` are the names of its stages.
+        successors: stages that follow on each stage.
         only: index of the only stage that was run; None: all of them.
         arrival_ms, deadline_ms, ended_ms: arrival at the gateway or a proxy, deadline, end.
         result: outcome: in time, late, or without an answer; ``error`` is then the reason.
@@ -149,6 +150,7 @@ class CallTrace:
         "only",
         "result",
         "stages",
+        "successors",
         "traceparent",
         "waits",
         "workflow",
@@ -175,6 +177,7 @@ class CallTrace:
                 self.traceparent = value.decode("latin-1")[:ID_CHARACTERS_MAX]
         self.workflow: WorkflowKey = request.workflow
         self.stages = stages
+        self.successors = request.graph.successors
         self.only = request.only
         self.arrival_ms = request.arrival_ms
         self.deadline_ms = request.deadline_ms
