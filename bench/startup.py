@@ -15,7 +15,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 
 from bench.thresholds import check_ranges
 
-IMPORT_APP = "import sys; from scheduler.cli import app; app(sys.argv[1:])"
+IMPORT_APP = "import sys; from scheduler.cli.commands import app; app(sys.argv[1:])"
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "typer": ("import typer",),
     "help": (IMPORT_APP, "--help"),

@@ -9,7 +9,7 @@ from unittest import mock
 import structlog
 from typer.main import get_command
 
-from scheduler.cli import app
+from scheduler.cli.commands import app
 
 
 class Ended(NamedTuple):

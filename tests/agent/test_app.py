@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from scheduler.agent.app import health_source
 from scheduler.agent.service import Agent
-from scheduler.cli import app
+from scheduler.cli.commands import app
 from scheduler.server.health_server import HealthServer
 from tests.agent.factories import settings
 from tests.agent.fakes import DRIVER_EXCHANGED, DRIVER_NOT_LOADED, Clock

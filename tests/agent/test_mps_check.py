@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from scheduler.agent.gpus.nvml import NvmlError
 from scheduler.agent.mps import check as mps_check
 from scheduler.agent.mps.check import run_checks
-from scheduler.cli import app
+from scheduler.cli.commands import app
 from tests.agent.factories import device
 from tests.agent.fakes import EXCLUSIVE_PROCESS
 

@@ -9,21 +9,20 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from scheduler.cli import app
-from scheduler.cli.commands import DESK
+from scheduler.cli.commands import DESK, app
 from scheduler.model.documents import to_manifest
 from workbench.profiles.builders import profile
 
 IMPORTS = """
 import sys
-from scheduler.cli import app
+from scheduler.cli.commands import app
 app(sys.argv[1:], standalone_mode=False)
 print("imported:", *sorted({name.partition(".")[0] for name in sys.modules}))
 """
 WITHOUT_DESK = """
 import sys
 sys.modules["workbench"] = sys.modules["studies"] = None
-from scheduler.cli import app
+from scheduler.cli.commands import app
 app()
 """
 COMPILER = {"numba", "numpy", "scipy"}
@@ -86,6 +85,13 @@ def test_the_table_names_the_commands_of_a_package(package):
     """The names for which an image without the package has a message are its commands."""
     package_app = import_module(f"{package}.commands").app
     assert set(get_command(package_app).commands) == set(DESK[package])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", DESK)
+def test_the_commands_of_a_package_are_imported_by_themselves(package):
+    """A test or a script may import a command of a package before the command line."""
+    subprocess.run([sys.executable, "-c", f"import {package}.commands"], check=True, timeout=60)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.cli import app
+from scheduler.cli.commands import app
 from tests.signals import hear_ctrl_c
 from workbench.demo.summary import SLICES
 

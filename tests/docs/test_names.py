@@ -6,7 +6,7 @@ from pathlib import Path
 from typer.main import get_command
 
 from scheduler.agent.settings import AgentSettings
-from scheduler.cli import app
+from scheduler.cli.commands import app
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.settings import Settings
 

@@ -38,7 +38,7 @@ while True:
 def extender(tmp_path):
     """A running `esg serve`: its process, its client and its health port."""
     port, health_port = free_port(), free_port()
-    command = [sys.executable, "-c", "from scheduler.cli import app; app()", "serve"]
+    command = [sys.executable, "-c", "from scheduler.cli.commands import app; app()", "serve"]
     environment = {"ESG_HEALTH_HOST": "127.0.0.1", "ESG_HEALTH_PORT": str(health_port)}
     environment["no_proxy"] = "127.0.0.1"
     with (

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.cli import app
+from scheduler.cli.commands import app
 from scheduler.extender.replay import replay
 from scheduler.extender.snapshot import SnapshotError, restore_state, take_snapshot
 from tests.extender.factories import DOCUMENTS, node, pod

@@ -36,7 +36,7 @@ from workbench.cluster.model_server import PlayedModelServer, ServedRun
 from workbench.cluster.object_store import ObjectStore
 from workbench.cluster.process import Program, free_port, programs, wait_until
 
-_ESG = (sys.executable, "-c", "from scheduler.cli import app; app()")
+_ESG = (sys.executable, "-c", "from scheduler.cli.commands import app; app()")
 _HOST = "127.0.0.1"
 _SAMPLE_S = 0.05
 BODIES_MIB = 32

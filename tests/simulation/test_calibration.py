@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.cli import app
+from scheduler.cli.commands import app
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import to_manifest

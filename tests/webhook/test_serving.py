@@ -152,7 +152,7 @@ def test_port_in_use_is_an_error(tmp_path):
 def _start(command, kubeconfig, environment, *arguments):
     return subprocess.Popen(
         [
-            *(sys.executable, "-c", "from scheduler.cli import app; app()"),
+            *(sys.executable, "-c", "from scheduler.cli.commands import app; app()"),
             *(command, f"--kubeconfig={kubeconfig}", *arguments),
         ],
         env=os.environ

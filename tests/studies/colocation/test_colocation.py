@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.cli import app
+from scheduler.cli.commands import app
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.catalogue import Catalogue
 from studies.colocation.simulation import colocate

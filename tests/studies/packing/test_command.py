@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.cli import app
+from scheduler.cli.commands import app
 from tests.studies.packing.traces import NODES_HEADER, PODS_HEADER, csv_of
 
 PODS = [

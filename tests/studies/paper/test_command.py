@@ -6,7 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.cli import app
+from scheduler.cli.commands import app
 from studies.page import MarkError, with_blocks
 from studies.paper import document as paper_document
 from studies.paper import equal_hits

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.cli import app
+from scheduler.cli.commands import app
 
 
 def ran(*arguments, code=0):
