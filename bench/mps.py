@@ -22,11 +22,12 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from threading import BoundedSemaphore
+
+from workbench.profiles.mps_daemon import MpsDaemonError, mps_daemon
 
 IDLE_MAX, FULL_MAX, BEYOND_MIN = 1.01, 1.10, 1.2
 RUN_MS = 20.0  # of one batch alone, about
@@ -73,23 +74,6 @@ class Client:
             self.close()
             raise NoGpuError(line.removeprefix("error: ") or "a process ended without an answer")
         return line
-
-
-@contextmanager
-def daemon() -> Iterator[dict[str, str]]:
-    """Run an MPS daemon with folders of its own; yield the environment of its clients."""
-    with tempfile.TemporaryDirectory(prefix="mps-") as folder:
-        names = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
-        environ = {**os.environ, **dict.fromkeys(names, folder)}
-        control = "nvidia-cuda-mps-control"
-        try:
-            subprocess.run([control, "-d"], env=environ, check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise NoGpuError(f"the MPS daemon does not start: {error}") from None
-        try:
-            yield environ
-        finally:
-            subprocess.run([control], env=environ, input="quit\n", text=True, check=False)
 
 
 def together_ms(
@@ -169,9 +153,9 @@ def main() -> int:
     options = parser.parse_args()
     try:
         with ExitStack() as stack:
-            environ = stack.enter_context(daemon()) if options.daemon else os.environ
+            environ = stack.enter_context(mps_daemon()) if options.daemon else os.environ
             ratios = measure(options.processes, options.percent, options.runs, environ)
-    except NoGpuError as error:
+    except (MpsDaemonError, NoGpuError) as error:
         print(f"not measured: {error}", file=sys.stderr)
         return 2
     texts = [f"{name}: {ratio:.3f}" for name, ratio in ratios.items()]

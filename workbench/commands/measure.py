@@ -15,9 +15,10 @@ from workbench.commands.profile_output import batch_sizes, name_value_pairs
 from workbench.commands.series_progress import progress_bar
 from workbench.profiles.batch_times import Precision
 from workbench.profiles.gpu_memory import read_gpu, server_memory_mib
+from workbench.profiles.interference import ServerBatches, measure_slowdown
 from workbench.profiles.measured_points import MeasuredPoint
 from workbench.profiles.measured_rows import label
-from workbench.profiles.server_measurement import MeasuredServer, measure_server
+from workbench.profiles.server_measurement import MeasuredServer, batch_run, measure_server
 
 _SCHEMES: dict[str, ServerProtocol] = {"grpc": "grpc", "http": "http-binary"}
 
@@ -34,6 +35,8 @@ class MeasureOptions:
         gpu_index: NVML's index of the server's GPU.
         pids: processes of the server.
         memory_mib: GPU memory of the server.
+        beside: URL and model of a server on the same GPU, as URL/MODEL; None: none.
+        beside_percent: GPU share of that server.
     """
 
     url: str
@@ -51,11 +54,14 @@ class MeasureOptions:
     memory_mib: int | None
     cold_start_ms: float | None
     precision: Precision
+    beside: str | None
+    beside_percent: int
 
 
 def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
     """Measure what the file of points lacks, and write the profile; exit 1 after an error."""
     batches = batch_sizes(options.batches, options.batch_max)
+    neighbour = _neighbour(options, max(batches))
 
     async def measure(points: Sequence[MeasuredPoint], record: Record) -> list[MeasuredPoint]:
         client, address = _client(options)
@@ -75,6 +81,8 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
                     own.append(measured)
                     record(measured)
                     advance()
+            if neighbour is not None:
+                await _measure_beside(neighbour, server, options)
             return own
         finally:
             await client.close()
@@ -82,19 +90,55 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
     write_measurement(measure, output, cold_start_ms=options.cold_start_ms)
 
 
+def _neighbour(options: MeasureOptions, rows: int) -> ServerBatches | None:
+    if options.beside is None:
+        return None
+    url, _, model = options.beside.rpartition("/")
+    protocol, host, port = _address(url, "--beside")
+    if options.protocol and urlsplit(options.url).scheme == urlsplit(url).scheme:
+        protocol = options.protocol
+    return ServerBatches(protocol=protocol, host=host, port=port, model=model, rows=rows, inputs={})
+
+
+async def _measure_beside(
+    neighbour: ServerBatches, server: MeasuredServer, options: MeasureOptions
+) -> None:
+    """Measure the slowdown by the neighbour, and print the table of a scenario."""
+    slowdown = await measure_slowdown(
+        await batch_run(server.client, server.model, neighbour.rows, server.inputs),
+        options.precision,
+        connect=neighbour,
+        neighbour_percent=options.beside_percent,
+    )
+    name, ratio = label(neighbour.model), slowdown.interference_ratio
+    typer.echo(
+        f"batch {neighbour.rows} beside {name} with {options.beside_percent} %: median "
+        f"{slowdown.beside.median_ms:,.2f} ms, alone {slowdown.alone.median_ms:,.2f} ms; "
+        "for a scenario or a bundle:\n"
+        f"interference: {{{server.function}: {{{name}: {ratio:.3f}}}}}",
+        err=True,
+    )
+
+
 def _client(options: MeasureOptions) -> tuple[ModelServer, str]:
-    url = urlsplit(options.url)
+    protocol, host, port = _address(options.url, "--url")
+    client = model_server(options.protocol or protocol, host, port)
+    return client, f"{urlsplit(options.url).scheme}://{urlsplit(options.url).netloc}"
+
+
+def _address(text: str, option: str) -> tuple[ServerProtocol, str, int]:
+    url = urlsplit(text)
     try:
         host, port = url.hostname, url.port
     except ValueError:
         host, port = None, None
     if url.scheme not in _SCHEMES or not host or port is None:
         raise typer.BadParameter(
-            f"{quoted(options.url)} must have the form grpc://HOST:PORT or http://HOST:PORT",
-            param_hint="--url",
+            f"{quoted(text)} must have the form grpc://HOST:PORT or http://HOST:PORT"
+            + ("/MODEL" if option == "--beside" else ""),
+            param_hint=option,
         )
-    protocol = options.protocol or _SCHEMES[url.scheme]
-    return model_server(protocol, host, port), f"{url.scheme}://{url.netloc}"
+    return _SCHEMES[url.scheme], host, port
 
 
 def _server(options: MeasureOptions, client: ModelServer, address: str) -> MeasuredServer:

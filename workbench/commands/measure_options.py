@@ -50,6 +50,17 @@ def measure(
     gpu_percent: Annotated[
         int, typer.Option(min=1, max=100, help="GPU share that the server has, percent")
     ] = 100,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL/MODEL",
+            help="server on the same GPU: measures also the slowdown of the largest batch while "
+            "that server runs batches",
+        ),
+    ] = None,
+    beside_percent: Annotated[
+        int, typer.Option(min=1, max=100, help="GPU share of the server of --beside, percent")
+    ] = 100,
     shares: Annotated[
         str | None, typer.Option(metavar="14,28,56", help="with -f: GPU shares, percent")
     ] = None,
@@ -185,6 +196,8 @@ def measure(
             memory_mib=memory_mib,
             cold_start_ms=cold_start_ms,
             precision=precision,
+            beside=beside,
+            beside_percent=beside_percent,
         ),
         output,
     )

@@ -15,6 +15,7 @@ from scheduler.model.documents import FunctionProfile, to_manifest
 from workbench.commands.profile_output import refuse, write_text
 from workbench.profiles.batch_inputs import InputError
 from workbench.profiles.gpu_memory import GpuMemoryError
+from workbench.profiles.interference import NeighbourError
 from workbench.profiles.measured_pod import MeasuredPodError
 from workbench.profiles.measured_points import (
     MeasuredPoint,
@@ -34,6 +35,7 @@ _ERRORS = (
     MeasuredPodError,
     MissingReportLibraryError,
     ModelServerError,
+    NeighbourError,
 )
 
 Record = Callable[[MeasuredPoint], None]

@@ -1,6 +1,6 @@
 """Measurement of a running model server: one batch size after the other."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -16,6 +16,7 @@ from workbench.profiles.measured_points import MeasuredPoint, times_fields
 
 _MIB = 2**20
 _DIGITS = 6  # of a MiB: a byte
+_TIMEOUT_MS = 60_000.0  # a first batch may compile the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,26 @@ class MeasuredServer:
         return self.function, self.gpu_model, (rows, self.cpu, self.gpu_percent)
 
 
+async def batch_run(
+    client: ModelServer, model: str, rows: int, sources: Mapping[str, str]
+) -> Callable[[], Awaitable[tuple[Tensor, ...]]]:
+    """Return what sends one batch of that number of rows; `measure_server` names the errors.
+
+    Args:
+        client: client of the server.
+        model: name of the model at the server.
+        rows: size of the batch.
+        sources: files or shapes of inputs by name (`BatchInputs`).
+    """
+    inputs = BatchInputs(await client.metadata(model), sources)
+    whole = [RowRange(inputs.batch(rows, binary=client.binary), 0, rows)]
+
+    async def run() -> tuple[Tensor, ...]:
+        return await client.infer(model, whole, timeout_ms=_TIMEOUT_MS)
+
+    return run
+
+
 async def measure_server(
     server: MeasuredServer, batches: Sequence[int], precision: Precision, **facts: Any
 ) -> AsyncIterator[MeasuredPoint]:
@@ -65,14 +86,8 @@ async def measure_server(
         ModelServerError: the server does not answer a batch.
         GpuMemoryError: its memory is unknown.
     """
-    inputs = BatchInputs(await server.client.metadata(server.model), server.inputs)
-    timeout_ms = 1000 * max(precision.limit_s, 60.0)  # a first batch may compile the model
     for rows in sorted(batches):
-        whole = [RowRange(inputs.batch(rows, binary=server.client.binary), 0, rows)]
-
-        async def run(ranges: Sequence[RowRange] = whole) -> tuple[Tensor, ...]:
-            return await server.client.infer(server.model, ranges, timeout_ms=timeout_ms)
-
+        run = await batch_run(server.client, server.model, rows, server.inputs)
         output_bytes = sum(map(_bytes_of, await run()))
         times = await measure_batch(run, precision)
         yield MeasuredPoint.model_validate(

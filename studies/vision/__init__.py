@@ -1,0 +1,1 @@
+"""Profiles of public vision architectures under MPS, measured on a real GPU."""

@@ -1,0 +1,289 @@
+"""Measures the stand-ins of the sample functions under MPS, and writes a bundle of profiles.
+
+    python -m studies.vision.measure --out h100.yaml --license CC-BY-4.0 --machine "1 x H100"
+
+It needs a GPU, NVIDIA's driver, PyTorch and torchvision, and starts an MPS daemon of its own. Each
+function and share has a process with one vCPU, as `studies.vision.server`; one of them runs at a
+time, and a batch is measured as by ``esg profiles measure``. Then each function is measured alone
+and beside each one, both with half of the GPU: the bundle's ``interference``. Points are kept in a
+file beside the bundle as they are measured; the same command goes on from there.
+"""
+
+import argparse
+import asyncio
+import functools
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import yaml
+
+from scheduler.gateway.model_servers import model_server
+from scheduler.model.function_server import ServerProtocol
+from studies.vision.stand_ins import STAND_INS, StandIn
+from workbench.profiles.batch_times import Precision
+from workbench.profiles.bundles import BUNDLE_API_VERSION
+from workbench.profiles.gpu_memory import read_gpu, server_memory_mib
+from workbench.profiles.interference import ServerBatches, measure_slowdown
+from workbench.profiles.measured_points import (
+    MeasuredPoint,
+    append_point,
+    measured_profile,
+    read_points,
+)
+from workbench.profiles.mps_daemon import mps_daemon
+from workbench.profiles.profile_documents import as_yaml
+from workbench.profiles.server_measurement import MeasuredServer, measure_server
+
+BATCHES = (1, 2, 4, 8, 16)
+SHARES = (10, 25, 50, 75, 100)
+PAIR_PERCENT, PAIR_ROWS = 50, 4
+_PROTOCOL: ServerProtocol = "http-binary"
+_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """A server of one architecture.
+
+    Attributes:
+        cold_start_ms: time from the start of the process until it served.
+    """
+
+    stand_in: StandIn
+    percent: int
+    pid: int
+    port: int
+    cold_start_ms: float
+
+
+class Starting:
+    """A server that starts; `wait` returns it when it serves.
+
+    Args:
+        stand_in: its architecture.
+        percent: its share of the GPU.
+        vcpu: CPU that it runs on.
+        environ: environment of the MPS daemon's clients.
+    """
+
+    def __init__(
+        self, stand_in: StandIn, percent: int, vcpu: int, environ: Mapping[str, str]
+    ) -> None:
+        self._stand_in, self._percent = stand_in, percent
+        self._begun_s = time.perf_counter()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "studies.vision.server", stand_in.function],
+            env={
+                **environ,
+                "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent),
+                "OMP_NUM_THREADS": "1",
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        os.sched_setaffinity(self._process.pid, {vcpu})
+
+    def wait(self) -> ServerProcess:
+        """Wait until it serves."""
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        if not line:
+            raise SystemExit(f"the server of {self._stand_in.function} did not start")
+        port = int(line)
+        start_ms = 1000 * (time.perf_counter() - self._begun_s)
+        return ServerProcess(self._stand_in, self._percent, self._process.pid, port, start_ms)
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@contextmanager
+def servers(
+    wanted: Sequence[tuple[StandIn, int]], environ: Mapping[str, str], *, first_vcpu: int = 1
+) -> Iterator[list[ServerProcess]]:
+    """Run servers; the first one starts alone, so that its start is that of one."""
+    vcpus = sorted(os.sched_getaffinity(0))
+    with ExitStack() as stack:
+
+        def start(place: int) -> Starting:
+            vcpu = vcpus[(first_vcpu + place) % len(vcpus)]
+            starting = Starting(*wanted[place], vcpu, environ)
+            stack.callback(starting.end)
+            return starting
+
+        first = start(0).wait()
+        rest = [start(place) for place in range(1, len(wanted))]
+        yield [first, *(starting.wait() for starting in rest)]
+
+
+async def measure_function(
+    stand_in: StandIn, points: list[MeasuredPoint], file: Path, options: argparse.Namespace
+) -> None:
+    """Measure the points of a function that the file lacks."""
+    gpu_model = read_gpu(0).model
+    done = {point.key for point in points}
+    keys = {
+        percent: [
+            rows
+            for rows in BATCHES
+            if (stand_in.function, gpu_model, (rows, 1, percent)) not in done
+        ]
+        for percent in sorted(SHARES, reverse=True)
+    }
+    wanted = [(stand_in, percent) for percent, missing in keys.items() if missing]
+    if not wanted:
+        return
+    with servers(wanted, options.environ) as running:
+        for process in running:
+            server = MeasuredServer(
+                client=model_server(_PROTOCOL, _HOST, process.port),
+                model=stand_in.architecture,
+                address=f"http://{_HOST}",
+                function=stand_in.function,
+                gpu_model=gpu_model,
+                cpu=1,
+                gpu_percent=process.percent,
+                inputs={},
+                memory_mib=functools.partial(_memory_mib, process.pid),
+            )
+            start_ms = round(running[0].cold_start_ms, 1)
+            missing = keys[process.percent]
+            async for point in measure_server(
+                server, missing, options.precision, cold_start_ms=start_ms
+            ):
+                append_point(file, point)
+                points.append(point)
+                print(f"{stand_in.function}: {point.describe()}, {point.memory_mib} MiB")
+            await server.client.close()
+
+
+async def measure_pairs(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Return the slowdown of each function beside each one with the whole GPU."""
+    ratios: dict[str, dict[str, float]] = {}
+    wanted = [(stand_in, PAIR_PERCENT) for stand_in in STAND_INS]
+    with (
+        servers(wanted, options.environ) as measured,
+        servers(wanted, options.environ, first_vcpu=1 + len(wanted)) as neighbours,
+    ):
+        for process in measured:
+            function = process.stand_in.function
+            for neighbour in neighbours:
+                name = neighbour.stand_in.function
+                slowdown = await measure_slowdown(
+                    await _batches(process)(),
+                    options.precision,
+                    connect=_batches(neighbour),
+                    neighbour_percent=PAIR_PERCENT,
+                )
+                ratios.setdefault(function, {})[name] = round(slowdown.interference_ratio, 3)
+                print(
+                    f"{function} beside {name}: alone {slowdown.alone.median_ms:.2f} ms, "
+                    f"beside {slowdown.beside.median_ms:.2f} ms"
+                )
+    return ratios
+
+
+def write_bundle(
+    points: Sequence[MeasuredPoint],
+    ratios: Mapping[str, Mapping[str, float]],
+    options: argparse.Namespace,
+) -> None:
+    """Write header and profiles."""
+    by_function: dict[str, list[MeasuredPoint]] = {}
+    for point in points:
+        by_function.setdefault(point.function, []).append(point)
+    digests = {
+        stand_in.function: f"sha256:{hashlib.sha256(repr(stand_in).encode()).hexdigest()}"
+        for stand_in in STAND_INS
+        if stand_in.function in by_function
+    }
+    header: dict[str, Any] = {
+        "apiVersion": BUNDLE_API_VERSION,
+        "kind": "ProfileBundle",
+        "metadata": {"name": options.out.stem},
+        "spec": {
+            "license": options.license,
+            "machine": options.machine,
+            "driver": driver_version(),
+            "command": "python -m studies.vision.measure",
+            "modelDigests": digests,
+            "interference": {name: dict(row) for name, row in ratios.items()},
+        },
+    }
+    profiles = [measured_profile(measured) for measured in by_function.values()]
+    architectures = ", ".join(f"{known.function}: {known.architecture}" for known in STAND_INS)
+    options.out.write_text(
+        "# Measured by python -m studies.vision.measure, on stand-ins for the sample functions:\n"
+        f"# {architectures}.\n"
+        + yaml.safe_dump(header, sort_keys=False, default_flow_style=None, width=200)
+        + "---\n"
+        + as_yaml(profiles),
+        encoding="utf-8",
+    )
+
+
+def driver_version() -> str:
+    """Return the version of NVIDIA's driver."""
+    pynvml.nvmlInit()
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _batches(process: ServerProcess) -> ServerBatches:
+    return ServerBatches(
+        protocol=_PROTOCOL,
+        host=_HOST,
+        port=process.port,
+        model=process.stand_in.architecture,
+        rows=PAIR_ROWS,
+        inputs={},
+    )
+
+
+def _memory_mib(pid: int) -> int:
+    return server_memory_mib(read_gpu(0), [pid])
+
+
+async def _measure(options: argparse.Namespace) -> None:
+    file = options.out.with_suffix(".jsonl")
+    pairs_file = options.out.with_suffix(".pairs.json")
+    points = read_points(file)
+    for stand_in in STAND_INS:
+        await measure_function(stand_in, points, file, options)
+    if not pairs_file.exists():
+        pairs_file.write_text(json.dumps(await measure_pairs(options)), encoding="utf-8")
+    write_bundle(points, json.loads(pairs_file.read_text(encoding="utf-8")), options)
+
+
+def main() -> None:
+    """Measure what is missing, and write the bundle."""
+    parser = argparse.ArgumentParser(
+        prog="python -m studies.vision.measure", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--out", type=Path, required=True, help="file of the bundle")
+    parser.add_argument("--license", required=True, help="SPDX identifier of the license")
+    parser.add_argument("--machine", required=True, help="machine and its CPUs")
+    parser.add_argument("--runs", type=int, default=75, help="least number of runs of a point")
+    parser.add_argument("--limit-s", type=float, default=6.0, help="longest time of a point")
+    options = parser.parse_args()
+    options.precision = Precision(runs_min=options.runs, limit_s=options.limit_s, warm_up_runs=5)
+    with mps_daemon() as options.environ:
+        asyncio.run(_measure(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Slowdown by a neighbour: ``esg profiles measure --beside`` on played servers that share a GPU."""
+
+import asyncio
+import re
+
+import pytest
+
+from tests.command_line import esg
+from tests.profiles.harness import TimedServer, in_thread
+
+OPTIONS = (
+    "--model", "encoder", "--gpu-model", "NVIDIA A100-SXM4-80GB", "--memory-mib", 900,
+    "--gpu-percent", 50, "--runs", 20, "--runs-max", 20, "--batches", "2", "--warm-up", 1,
+)  # fmt: skip
+
+
+class SlowedServer(TimedServer):
+    """A server whose runs take half as long again while the other one runs."""
+
+    other = None
+    running = 0
+
+    async def spend_time(self, rows):
+        slow = 1.5 if self.other and self.other.running else 1.0
+        self.running += 1
+        await asyncio.sleep(slow * self.run_ms / 1000)
+        self.running -= 1
+
+
+@pytest.fixture
+def pair():
+    """Two servers on one played GPU; yields both, which serve."""
+    first, second = SlowedServer(run_ms=30), SlowedServer(run_ms=60)
+    first.other = second
+    with in_thread(first.serving()), in_thread(second.serving()):
+        yield first, second
+
+
+def url(server):
+    return f"http://127.0.0.1:{server.port}"
+
+
+def test_the_slowdown_is_that_beside_the_neighbour(pair):
+    """Half as long again beside a neighbour of 50 % is a ratio of 1 for a whole GPU."""
+    first, second = pair
+    beside = ("--beside", f"{url(second)}/segment", "--beside-percent", 50)
+    done = esg("profiles", "measure", "--url", url(first), *OPTIONS, *beside)
+    assert done.exit_code == 0, done.output
+    found = re.search(r"interference: {encoder: {segment: ([\d.]+)}}", done.stderr)
+    assert float(found[1]) == pytest.approx(1.0, abs=0.2)
+    assert "beside segment with 50 %: median" in done.stderr
+
+
+def test_a_neighbour_that_does_not_answer(pair):
+    """An error of the neighbour ends the command with its reason."""
+    first, _ = pair
+    beside = ("--beside", "http://127.0.0.1:1/segment")
+    done = esg("profiles", "measure", "--url", url(first), *OPTIONS, *beside)
+    assert done.exit_code == 1
+    assert "127.0.0.1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_form_of_a_neighbour(pair):
+    """A URL without a model or port is refused before anything is measured."""
+    first, _ = pair
+    done = esg("profiles", "measure", "--url", url(first), *OPTIONS, "--beside", "segment")
+    assert done.exit_code == 2
+    assert "/MODEL" in done.stderr
+    assert not first.runs
