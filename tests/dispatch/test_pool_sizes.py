@@ -50,15 +50,21 @@ def sums(percents, limit=100):
     ),
     busy=st.floats(0.01, 20.0),
     percent_max=st.sampled_from([100, 75, 56]),
+    cpus=st.sampled_from([0.25, 4.0, 16.0]),
 )
 @examples(100)
-def test_a_slice_is_a_whole_gpu_or_a_sum_of_shares_and_its_processes_fit(shares, busy, percent_max):
-    """Each share fits a slice, the slices hold the work, and memory and clients suffice."""
+def test_a_slice_is_a_whole_gpu_or_a_sum_of_shares_and_its_processes_fit(
+    shares, busy, percent_max, cpus
+):
+    """Each share fits a slice, the slices hold the work, and memory and clients suffice.
+
+    So does a share with more vCPUs than the node has for each of its GPUs.
+    """
     functions = {
         (SPACE, f"f{i}"): function(percent, cpu, memory_mib, busy)
         for i, (percent, cpu, memory_mib) in enumerate(shares)
     }
-    size = pool_size(functions, LARGE, percent_max=percent_max)
+    size = pool_size(functions, LARGE._replace(cpus=cpus), percent_max=percent_max)
     percents = [percent for percent, *_ in shares]
     assert size.percent in {100} | sums(percents, max(percent_max, *percents))
     assert size.percent >= max(percents)

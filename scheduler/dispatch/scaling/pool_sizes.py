@@ -102,11 +102,13 @@ def pool_size(  # noqa: PLR0913 - each by its name
     percent, cpus = (running / busy_pods * busy for busy in _busy_shares(functions.values()))
     sums = _sums_of_shares([function.share for function in functions.values()], percent_max)
     largest = max(sums)
-    needed = max(percent / largest, cpus / min(sums[largest], gpu.cpus)) / FILL_RATIO
+    # A share with more vCPUs than the node has for each of its GPUs runs in a slice, too.
+    cpus_max = max(gpu.cpus, *(function.share.cpu for function in functions.values()))
+    needed = max(percent / largest, cpus / min(sums[largest], cpus_max)) / FILL_RATIO
     slices = max(ceil(needed), slices_min)
     size, size_cpus = largest, sums[largest]
     if percent_max == WHOLE_PERCENT:
-        size, size_cpus = WHOLE_PERCENT, floor(gpu.cpus) if gpu.cpus < inf else size_cpus
+        size, size_cpus = WHOLE_PERCENT, floor(cpus_max) if cpus_max < inf else size_cpus
     if slices == 1 and not slices_min:
         fitting = (
             (percent_sum, cpus_sum)
