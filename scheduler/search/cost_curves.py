@@ -1,16 +1,38 @@
-"""Curves of ``esg plan --plot``: cost against time, from many calls of the planner."""
+"""Curves of cost against time, from many calls of the planner."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
+from typing import Literal
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.search.completion import complete
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
-from workbench.commands.plan.completion import complete
-from workbench.reports.planned import TOLERANCE, Curve
 
+TOLERANCE = 1e-9  # relative; effect of the order of summation
 _SAMPLES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Cost of the remaining stages over time under one policy, at a sample of times.
+
+    Attributes:
+        policy: ``exact`` or ``esg``.
+        points: (ms for the remaining stages, dollars per request), by ascending time; None where
+            the policy ends late although an in-time plan exists.
+        epsilon: relative bound on a point's distance to the minimum cost, under ``exact``.
+    """
+
+    policy: Literal["exact", "esg"]
+    points: tuple[tuple[float, float | None], ...]
+    epsilon: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Label of the curve."""
+        return {"exact": "minimum cost (exact)", "esg": "planned in groups (esg)"}[self.policy]
 
 
 def curves(catalogue: Catalogue, rules: Rules, request: PlanRequest) -> tuple[Curve, ...]:
