@@ -11,7 +11,6 @@ from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
 
 TOLERANCE = 1e-9  # relative; effect of the order of summation
-_SAMPLES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,9 @@ class Curve:
         return {"exact": "minimum cost (exact)", "esg": "planned in groups (esg)"}[self.policy]
 
 
-def curves(catalogue: Catalogue, rules: Rules, request: PlanRequest) -> tuple[Curve, ...]:
+def curves(
+    catalogue: Catalogue, rules: Rules, request: PlanRequest, *, samples: int = 128
+) -> tuple[Curve, ...]:
     """The exact curve, and where the rules are the paper's, theirs after it; none if nothing fits.
 
     From the fastest completion to the cheapest, for the shortest of the starts. Times are as
@@ -48,20 +49,20 @@ def curves(catalogue: Catalogue, rules: Rules, request: PlanRequest) -> tuple[Cu
     if not exact.plan(unlimited).feasible:
         return ()
     fastest = complete(exact, replace(whole, slack_ms=0.0))
-    times_ms = _spaced(fastest.path_ms, complete(exact, unlimited).path_ms)
+    times_ms = _spaced(fastest.path_ms, complete(exact, unlimited).path_ms, samples)
     lines = [_exact(exact, whole, times_ms)]
     if rules.policy == "esg":
         lines.append(_in_groups(Planner(catalogue, rules), whole, times_ms))
     return tuple(lines)
 
 
-def _spaced(shortest_ms: float, longest_ms: float) -> list[float]:
+def _spaced(shortest_ms: float, longest_ms: float, samples: int) -> list[float]:
     """Space times geometrically from the shortest to the longest."""
     if longest_ms <= shortest_ms * (1 + TOLERANCE):
         # Too near for times in between; the costs of both ends may still differ by more.
         return sorted({shortest_ms, longest_ms})
     ratio = longest_ms / shortest_ms
-    return [shortest_ms * ratio ** (i / (_SAMPLES - 1)) for i in range(_SAMPLES)]
+    return [shortest_ms * ratio ** (i / (samples - 1)) for i in range(samples)]
 
 
 def _exact(planner: Planner, request: PlanRequest, times_ms: list[float]) -> Curve:

@@ -2,6 +2,7 @@
 
 import { deadlineBar, gpuBar, legend, setFunctions, sparkline, swatch } from "./bars.js";
 import { decimal, dollars, el, facts, gib, ms, percent, table } from "./dom.js";
+import { plan } from "./plan.js";
 
 const NODES_PER_PAGE = 20;
 const LATE_COLOURS = [["cold start", "c5"], ["queue", "c2"], ["share", "c4"], ["run, within its profile", "c3"], ["run, beyond its profile", "c1"]];
@@ -159,5 +160,6 @@ export const views = {
   gpus: { draw: gpus, documents: () => ({ overview: "v1/overview", gpus: "v1/gpus" }) },
   functions: { draw: functions, documents: () => ({ overview: "v1/overview" }) },
   pending: { draw: pending, documents: (name) => (name ? { pod: `v1/pending/${encodeURIComponent(name)}` } : { gpus: "v1/gpus" }) },
+  plan: { draw: plan, documents: (name) => (name ? { plan: `v1/plans/${encodeURIComponent(name)}` } : { overview: "v1/overview" }) },
   late: { draw: late, documents: (id) => (id ? { request: `v1/requests/${encodeURIComponent(id)}` } : { requests: "v1/requests" }) },
 };
