@@ -66,6 +66,7 @@ def test_the_page_has_gpus_and_pending_pods():
         expected = [(g["uuid"], g["free_percent"], g["healthy"]) for g in ledger[name]["gpus"]]
         assert [(g["uuid"], g["free_percent"], g["healthy"]) for g in node["gpus"]] == expected
     assert report["pending_pods"] == len(report["pending"])
+    assert report["clients_max"] == settings.gpu_clients_max
 
 
 def test_the_page_has_the_plan_of_a_workflow():

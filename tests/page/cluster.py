@@ -124,6 +124,7 @@ def played():
         "/v1/gpus": {
             "pending": ["vision/detect-9"],
             "pending_pods": 1,
+            "clients_max": 48,
             "nodes": [node("gpu-node-a", gpus[:2]), node("gpu-node-b", gpus[2:])],
         },
         "/v1/requests": [LINE],
@@ -142,7 +143,7 @@ def empty():
                 "running_pods": [], "problems": {}, "not_ready": ""}  # fmt: skip
     return {
         "/v1/overview": overview,
-        "/v1/gpus": {"pending": [], "pending_pods": 0, "nodes": []},
+        "/v1/gpus": {"pending": [], "pending_pods": 0, "clients_max": 48, "nodes": []},
         "/v1/requests": [],
         "/v1/requests/": {},
         "/v1/pending/": {},

@@ -53,7 +53,9 @@ def test_gpus_have_their_shares(visit, played):
     )
     assert widths == [[30, False], [30, True], [20, True]]
     visited.page.locator("summary").first.click()
-    assert "vision/detect-0: detect, 30 %, 8.0 GiB, runs a batch" in visited.page.inner_text("main")
+    text = visited.page.inner_text("main")
+    assert "vision/detect-0: detect, 30 %, 8.0 GiB, runs a batch" in text
+    assert "3 of 48 MPS clients granted" in text
 
 
 def test_functions_have_their_processes(visit, played):
