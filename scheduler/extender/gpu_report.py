@@ -25,7 +25,11 @@ async def gpu_report(service: Service) -> AsyncIterator[bytes]:
         for pod in service.state.pods.pending.values()
         if pod.function_pod is not None or pod.problem
     ]
-    head = {"pending": pending[:_PENDING_MAX], "pending_pods": len(pending)}
+    head = {
+        "pending": pending[:_PENDING_MAX],
+        "pending_pods": len(pending),
+        "clients_max": service.settings.gpu_clients_max,
+    }
     yield to_json(head)[:-1] + b',"nodes":['
     nodes = [node for node in ledger.fleet.nodes if node is not None and node.gpus]
     for first in range(0, len(nodes), _SLICE):

@@ -53,7 +53,7 @@ AGE_MAX_S: Final = {
 }  # of an answer, before the next request to the service
 DOCUMENT_LOAD_RATIO_MAX = 0.01
 DOCUMENT_AGE_MAX_S: Final = 10.0
-UPSTREAM_PATHS: Final = ("/v1/gpus", "/v1/pending")
+UPSTREAM_PATHS: Final = ("/v1/gpus", "/v1/pending", "/v1/plans")
 _GZIP_BYTES_MIN: Final = 4096
 ANSWER_S = 4.0  # the kubelet waits 5 s
 _NICE = 10

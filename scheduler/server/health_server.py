@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from inspect import isawaitable
 from typing import Any
 
 import structlog
@@ -40,7 +40,7 @@ class HealthSource:
         exposition: function that yields all metrics in Prometheus' text format, in parts.
         documents: functions that return a document for JSON, by path.
         lookups: functions that return a document by the text behind a path with a slash at its end,
-            or None.
+            or None; or an awaitable of one, for what takes long.
         reports: functions that yield a large document, in parts, by path.
         has_page: true to serve the live page.
         upstream: URL of the health port that has what the page shows of GPUs; empty: this one.
@@ -141,26 +141,25 @@ class HealthServer:
     async def _answer(self, channel: socket.socket) -> None:
         """Answer the questions of the process until it ends."""
         reader, writer = await asyncio.open_unix_connection(sock=channel)
-        rendering: dict[bytes, asyncio.Task[None]] = {}
+        rendering: set[asyncio.Task[None]] = set()
         try:
             while question := await reader.read(1):
                 if question == STATE:
                     _write(writer, STATE, [self._state()])
                 elif question in self._reports:
                     # A scrape takes longer, and no probe waits for it.
-                    rendering[question] = asyncio.create_task(self._render(question, writer))
+                    rendering.add(asyncio.create_task(self._render(question, writer)))
                 elif question == LOOKUP:
                     head = await reader.readexactly(3)
                     name = await reader.readexactly(int.from_bytes(head[1:], "big"))
-                    find = self._lookups[head[:1]]
-                    text = _json(partial(find, name.decode(errors="replace")))
-                    _write(writer, question + head + name, [text])
+                    rendering.add(asyncio.create_task(self._look_up(head, name, writer)))
                 else:
                     _write(writer, question, [_json(self._documents[question])])
+                rendering = {task for task in rendering if not task.done()}
         except (OSError, asyncio.IncompleteReadError):
             pass  # the process was killed
         finally:
-            for task in rendering.values():
+            for task in rendering:
                 task.cancel()
             writer.close()
 
@@ -176,6 +175,15 @@ class HealthServer:
             log.exception("metrics or a report cannot be rendered")
             parts = []
         _write(writer, question, parts)
+
+    async def _look_up(self, head: bytes, name: bytes, writer: asyncio.StreamWriter) -> None:
+        try:
+            document = self._lookups[head[:1]](name.decode(errors="replace"))
+            text = to_json(await document if isawaitable(document) else document)
+        except Exception:
+            log.exception("document cannot be rendered")
+            text = b""
+        _write(writer, LOOKUP + head + name, [text])
 
 
 def _json(read: Callable[[], Any]) -> bytes:

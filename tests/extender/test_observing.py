@@ -13,7 +13,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.extender.health_server import health_server
-from scheduler.model.documents import to_manifest
+from scheduler.model.documents import Workflow, to_manifest
+from scheduler.search.planned_stage import planned_stage
+from scheduler.search.planner import Planner, PlanRequest
 from scheduler.server.health_process import HEALTH_LIMITS
 from scheduler.server.sockets import ListenError
 from scheduler.settings import Settings
@@ -64,6 +66,45 @@ def test_the_page_has_gpus_and_pending_pods():
         expected = [(g["uuid"], g["free_percent"], g["healthy"]) for g in ledger[name]["gpus"]]
         assert [(g["uuid"], g["free_percent"], g["healthy"]) for g in node["gpus"]] == expected
     assert report["pending_pods"] == len(report["pending"])
+    assert report["clients_max"] == settings.gpu_clients_max
+
+
+def test_the_page_has_the_plan_of_a_workflow():
+    """It is that of `esg plan` on the GPUs that the cluster has, with its cost over time."""
+    settings = Settings(health_port=0, health_host="127.0.0.1", page=True)
+    nodes, documents = nodes_and_documents().values()
+    service = embedded_service(settings, nodes, documents)
+    with observed(service) as (_, client):
+        catalogue = service.state.documents.catalogue
+        (namespace, name), workflow = next(iter(catalogue.workflows.items()))
+        report = client.get(f"/v1/plans/{namespace}:{name}").json()
+        assert client.get(f"/v1/plans/{namespace}:none").status_code == 404
+    request = PlanRequest(
+        namespace=namespace,
+        workflow=name,
+        stage=workflow.spec.stages[0].name,
+        fleet=service.scheduler.planner.fleet(),
+        margin_ratio=settings.margin_ratio,
+    )
+    expected = planned_stage(Planner(catalogue, settings.rules), request, workflow)
+    assert report["completion"] == expected.as_json()["completion"]
+    assert report["candidates"] == expected.as_json()["candidates"]
+    assert report["models"] == sorted({run["gpu_model"] for run in report["completion"]})
+    (curve,) = report["curves"]
+    costs = [cost for _, cost in curve["points"]]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_the_plan_of_a_workflow_without_a_profile_says_so():
+    """The page has the planner's message."""
+    settings = Settings(health_port=0, health_host="127.0.0.1", page=True)
+    nodes, documents = nodes_and_documents().values()
+    workflow = next(document for document in documents if isinstance(document, Workflow))
+    function = workflow.spec.stages[0].function
+    others = [d for d in documents if d.metadata.name != function]
+    with observed(embedded_service(settings, nodes, others)) as (_, client):
+        report = client.get(f"/v1/plans/{':'.join(workflow.key)}").json()
+    assert report["error"].startswith(f"function {function} has no FunctionProfile")
 
 
 @pytest.mark.parametrize("path", LOOKS)

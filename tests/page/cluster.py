@@ -76,6 +76,28 @@ WAITING = {
     "reasons": {"no GPU has 30 % free": 12, "no GPU of a model of the profile": 3},
 }  # fmt: skip
 
+PLAN = {
+    "workflow": "vision/street", "error": "", "stage": "detect", "slo_ms": 400.0,
+    "slack_ms": 400.0, "path_ms": 300.0, "cost": 2e-5, "covers_workflow": True, "remarks": [],
+    "models": [GPU_MODEL], "feasible": True, "budget_ms": 390.0, "margin_ratio": 0.02,
+    "later_waits_ms": 0.0, "epsilon": 0.0, "message": "",
+    "curves": [{"name": "minimum cost (exact)", "points": [[120.0, 9e-5], [180.0, 5e-5],
+                                                           [300.0, 2e-5], [600.0, 1e-5]]}],
+    "candidates": [
+        {"batch": 4, "cpu": 2, "gpu_percent": 30, "memory_mib": 1800, "gpu_model": GPU_MODEL,
+         "start_ms": 0.0, "stage_ms": 200.0, "path_ms": 300.0, "path_cost": 2e-5},
+        {"batch": 2, "cpu": 2, "gpu_percent": 40, "memory_mib": 1600, "gpu_model": GPU_MODEL,
+         "start_ms": 0.0, "stage_ms": 150.0, "path_ms": 250.0, "path_cost": 3e-5},
+    ],
+    "completion": [
+        {"stage": name, "function": name, "batch": 4, "cpu": 2, "gpu_percent": 30,
+         "memory_mib": 1800, "gpu_model": GPU_MODEL, "from_ms": begin, "to_ms": end, "cost": 1e-5,
+         "budget_from_ms": budget, "budget_to_ms": budget + 200.0}
+        for name, begin, end, budget in (("detect", 0.0, 210.0, 0.0),
+                                         ("classify", 210.0, 300.0, 200.0))
+    ],
+}  # fmt: skip
+
 
 def played():
     """Return a cluster with two workflows, one of them below its objective."""
@@ -102,11 +124,16 @@ def played():
         "/v1/gpus": {
             "pending": ["vision/detect-9"],
             "pending_pods": 1,
+            "clients_max": 48,
             "nodes": [node("gpu-node-a", gpus[:2]), node("gpu-node-b", gpus[2:])],
         },
         "/v1/requests": [LINE],
         "/v1/requests/": {"0badcafe-1": REQUEST},
         "/v1/pending/": {"vision:detect-9": WAITING},
+        "/v1/plans/": {
+            "vision:street": PLAN,
+            "vision:broken": {"workflow": "vision/broken", "error": "function x has no profile"},
+        },
     }
 
 
@@ -116,10 +143,11 @@ def empty():
                 "running_pods": [], "problems": {}, "not_ready": ""}  # fmt: skip
     return {
         "/v1/overview": overview,
-        "/v1/gpus": {"pending": [], "pending_pods": 0, "nodes": []},
+        "/v1/gpus": {"pending": [], "pending_pods": 0, "clients_max": 48, "nodes": []},
         "/v1/requests": [],
         "/v1/requests/": {},
         "/v1/pending/": {},
+        "/v1/plans/": {},
     }
 
 

@@ -12,6 +12,7 @@ from tests.page.served import page_server
 PICTURES = (
     ("page-overview", "overview", "light", 1100, 420),
     ("page-gpus", "gpus", "dark", 1100, 420),
+    ("page-plan", "plan/vision:street", "light", 1100, 900),
     ("page-late", "late/0badcafe-1", "light", 1100, 560),
 )
 

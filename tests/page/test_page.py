@@ -11,8 +11,8 @@ from tests.page.served import page_server
 from tests.require import needing
 
 pytestmark = [pytest.mark.slow, needing(CHROMIUM, "needs Debian's package chromium")]
-VIEWS = ("overview", "gpus", "functions", "pending", "late")
-DEEPER = ("pending/vision:detect-9", "late/0badcafe-1")
+VIEWS = ("overview", "gpus", "functions", "plan", "pending", "late")
+DEEPER = ("plan/vision:street", "pending/vision:detect-9", "late/0badcafe-1")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,9 @@ def test_gpus_have_their_shares(visit, played):
     )
     assert widths == [[30, False], [30, True], [20, True]]
     visited.page.locator("summary").first.click()
-    assert "vision/detect-0: detect, 30 %, 8.0 GiB, runs a batch" in visited.page.inner_text("main")
+    text = visited.page.inner_text("main")
+    assert "vision/detect-0: detect, 30 %, 8.0 GiB, runs a batch" in text
+    assert "3 of 48 MPS clients granted" in text
 
 
 def test_functions_have_their_processes(visit, played):
@@ -63,6 +65,28 @@ def test_functions_have_their_processes(visit, played):
     row = visited.page.locator("tbody tr").first.inner_text().split("\t")
     assert row == ["vision/detect", "3", "1", "4", "12", "3.25", "1.08", "$3.50",
                    "4 x 30 %, 2 vCPU, A100"]  # fmt: skip
+
+
+def test_a_workflow_has_its_plan(visit, played):
+    """Stages over their parts of the SLO, cost over time, and the candidates."""
+    visited = visit(played)
+    assert "vision/street: SLO 400 ms, stages detect" in visited.view("plan")
+    visited.page.get_by_role("link", name="vision/street").click()
+    visited.page.get_by_role("heading", name="Plan of vision/street").wait_for()
+    text = visited.page.inner_text("main")
+    for figure in ("$0.0200", "300 ms", "400 ms", "2.0 %", "batch 4, 2 vCPU, 30 % GPU"):
+        assert figure in text
+    assert "the cheapest 600 ms and $0.0100. The plan ends after 300 ms." in text
+    bars = visited.page.locator(".deadlines")
+    assert "after their part of the SLO: detect." in bars.get_attribute("aria-label")
+    widths = bars.locator("rect.c1").evaluate_all("all => all.map(r => +r.getAttribute('width'))")
+    assert widths == [pytest.approx(100 * 210 / 400), pytest.approx(100 * 90 / 400)]
+    assert visited.page.locator("tbody tr").count() == len(cluster.PLAN["completion"]) + 2
+
+
+def test_a_workflow_that_cannot_be_planned_says_so(visit, played):
+    """The view has the planner's message."""
+    assert "function x has no profile" in visit(played).view("plan/vision:broken")
 
 
 def test_pending_pods_have_reasons_in_words(visit, played):
@@ -97,6 +121,7 @@ def test_an_empty_cluster_says_so(visit):
         assert "There is no Workflow." in visited.view("overview")
         assert "No node has a GPU." in visited.view("gpus")
         assert "No FunctionServer is in use." in visited.view("functions")
+        assert "There is no Workflow." in visited.view("plan")
         assert "0 function pods wait" in visited.view("pending")
         assert "No request was late." in visited.view("late")
     assert not visited.problems
@@ -160,11 +185,11 @@ def test_keys_reach_every_view(visit, played):
     visited = visit(played)
     visited.view("overview")
     names = []
-    for _ in range(6):
+    for _ in range(7):
         visited.page.keyboard.press("Tab")
         names.append(visited.page.evaluate("document.activeElement.textContent"))
-    assert names == ["Skip to the content", "Overview", "GPUs", "Functions", "Why pending",
-                     "Why late"]  # fmt: skip
+    assert names == ["Skip to the content", "Overview", "GPUs", "Functions", "Plan",
+                     "Why pending", "Why late"]  # fmt: skip
     visited.view("gpus")
     visited.page.get_by_role("searchbox").focus()
     visited.page.keyboard.type("node-b")

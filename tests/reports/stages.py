@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from scheduler.model.plan import Candidate, Completion, Configuration, Plan, StageRun
-from workbench.reports.planned import Curve, PlannedStage
+from scheduler.search.cost_curves import Curve
+from scheduler.search.planned_stage import PlannedStage
 
 GPU = "NVIDIA A100-SXM4-80GB"
 CURVES = (Curve("exact", ((80.0, 9e-5), (150.0, 4e-5), (175.0, 3.5e-5), (400.0, 2e-5))),)

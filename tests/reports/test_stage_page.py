@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.plan import Plan
+from scheduler.search.cost_curves import Curve
 from tests.examples import examples
 from tests.reports.parsed import Page
 from tests.reports.stages import CURVES, FACTS, GPU, curves, in_groups, of_stages, planned_stage
-from workbench.reports.planned import Curve
 from workbench.reports.renderer import MissingReportLibraryError
 from workbench.reports.stage_page import stage_page
 

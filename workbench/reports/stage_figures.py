@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from scheduler.model.plan import Candidate
+from scheduler.search.cost_curves import Curve
+from scheduler.search.planned_stage import PlannedStage
 from workbench.reports.drawing import BAND, FIRST, INK, SECOND, SELECTED, SOFT, Drawing
 from workbench.reports.numbers import describe, dollars_per_1000, from_to, milliseconds
-from workbench.reports.planned import Curve, PlannedStage
 
 _COLOURS = {"exact": FIRST, "esg": SECOND}
 _MANTISSAS = ((1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,))

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from scheduler import __version__
+from scheduler.search.cost_curves import Curve
+from scheduler.search.planned_stage import PlannedStage
 from workbench.reports.numbers import dollars_per_1000, from_to, milliseconds, percent
-from workbench.reports.planned import Curve, PlannedStage
 from workbench.reports.renderer import render, require_extra
 
 

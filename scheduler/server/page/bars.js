@@ -89,3 +89,51 @@ export function deadlineBar(report) {
   const label = `Stages over ${ms(report.latency_ms)}; the deadline is at ${ms(report.allowed_ms)}. The table below has the numbers.`;
   return el("div", { class: "deadlines", role: "img", "aria-label": label }, ...stages.flat(), ...waits.flat());
 }
+
+// Planned runs of stages over their parts of the SLO, a row for each, with the deadline.
+export function planBars(plan) {
+  const times = plan.completion.flatMap((run) => [run.to_ms, run.budget_to_ms]);
+  const begin = Math.min(0, ...plan.completion.map((run) => run.budget_from_ms));
+  const end = Math.max(plan.slack_ms, ...times) || 1;
+  const x = (time) => (100 * (time - begin)) / (end - begin);
+  const span = (from, to, y, height, kind) => svg("rect", { x: x(from), width: x(to) - x(from), y, height, class: kind });
+  const rows = plan.completion.flatMap((run) => [el("span", {}, run.stage),
+    svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", class: "bar", "aria-hidden": "true" },
+      svg("rect", { width: 100, height: 10, class: "track" }),
+      span(run.budget_from_ms, run.budget_to_ms, 0, 10, "budget"), span(run.from_ms, run.to_ms, 2.5, 5, "c1"),
+      svg("line", { x1: x(plan.slack_ms), x2: x(plan.slack_ms), y1: 0, y2: 10, class: "deadline" }))]);
+  const past = plan.completion.filter((run) => run.to_ms > run.budget_to_ms).map((run) => run.stage);
+  const label = `Planned runs of ${plan.completion.length} stages; the deadline is at ${ms(plan.slack_ms)}. ` +
+    `Planned to end after their part of the SLO: ${past.join(", ") || "none"}. The table below has the numbers.`;
+  return el("div", { class: "deadlines", role: "img", "aria-label": label }, ...rows);
+}
+
+// Cost of completions as steps over their time, on a logarithmic axis, and the plan as a point.
+export function costCurve(plan, label) {
+  const points = plan.curves.flatMap((curve) => curve.points).filter(([, cost]) => cost !== null);
+  const times = [...points.map(([time]) => time), plan.path_ms, plan.slack_ms].filter((time) => time > 0);
+  const [low, high] = [Math.log(0.95 * Math.min(...times)), Math.log(1.05 * Math.max(...times))];
+  const top = 1.1 * Math.max(plan.cost, ...points.map(([, cost]) => cost));
+  const x = (time) => (100 * (Math.log(time) - low)) / (high - low);
+  const y = (cost) => 40 - (40 * cost) / top;
+  const steps = (curve) => {
+    const path = [];
+    for (const [time, cost] of curve.points) {
+      if (cost === null) continue;
+      if (path.length) path.push(`${x(time)},${path.at(-1).split(",")[1]}`);
+      path.push(`${x(time)},${y(cost)}`);
+    }
+    path.push(`100,${path.at(-1).split(",")[1]}`);
+    return path.join(" ");
+  };
+  const lines = plan.curves.map((curve, index) => svg("polyline", { points: steps(curve), class: index ? "line other" : "line" }));
+  const at = [x(plan.path_ms), y(plan.cost)];
+  return el("figure", {},
+    svg("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", class: "curve", role: "img", "aria-label": label },
+      svg("line", { x1: 0, x2: 100, y1: 40, y2: 40, class: "aim" }),
+      plan.slack_ms > 0 ? svg("line", { x1: x(plan.slack_ms), x2: x(plan.slack_ms), y1: 0, y2: 40, class: "deadline" }) : null,
+      ...lines, svg("line", { x1: at[0], x2: at[0], y1: at[1], y2: at[1], class: "point" })),
+    el("div", { class: "ends" }, el("span", {}, ms(Math.exp(low))), el("span", {}, ms(Math.exp(high)))),
+    el("ul", { class: "legend" }, ...plan.curves.map((curve, index) => el("li", {}, swatch(index ? "c2" : "c1"), curve.name)),
+      el("li", {}, swatch("c3"), "the plan"), el("li", {}, swatch("ink"), "deadline")));
+}

@@ -2,6 +2,7 @@
 
 import { deadlineBar, gpuBar, legend, setFunctions, sparkline, swatch } from "./bars.js";
 import { decimal, dollars, el, facts, gib, ms, percent, table } from "./dom.js";
+import { plan } from "./plan.js";
 
 const NODES_PER_PAGE = 20;
 const LATE_COLOURS = [["cold start", "c5"], ["queue", "c2"], ["share", "c4"], ["run, within its profile", "c3"], ["run, beyond its profile", "c1"]];
@@ -63,14 +64,15 @@ function details(key, summary, ...children) {
   return element;
 }
 
-function gpuDetails(gpu, index, running) {
+function gpuDetails(gpu, index, running, clientsMax) {
   const [label, bar] = gpuBar(gpu, running);
   const health = gpu.healthy ? null : el("span", { class: "bad" }, " unhealthy");
   const pods = gpu.pods.map((pod) => el("li", {},
     `${pod.name}: ${pod.function || "slice of a pool"}, ${pod.slice_percent || pod.gpu_percent} %, ${gib(pod.memory_mib)}` +
     `${pod.pool ? `, ${pod.pool} of the pool` : ""}${running.has(pod.name) ? ", runs a batch" : ""}`));
+  const clients = gpu.pods.filter((pod) => pod.memory_mib > 0).length;
   return details(gpu.uuid, [`GPU ${index}: ${100 - gpu.free_percent} % granted`, health, bar],
-    el("p", { class: "soft" }, `${gpu.model}, ${gpu.uuid}. ${label}.`),
+    el("p", { class: "soft" }, `${gpu.model}, ${gpu.uuid}. ${label}. ${clients} of ${clientsMax} MPS clients granted.`),
     pods.length ? el("ul", {}, ...pods) : empty("No pod has a share of it."));
 }
 
@@ -108,7 +110,7 @@ function gpus({ overview: document, gpus: report }, _, redraw) {
     controls(pages, redraw),
     el("div", { class: all.length > report.nodes.length ? null : "nodes" }, ...nodes.slice(page * NODES_PER_PAGE, (page + 1) * NODES_PER_PAGE).map((node) => el("section", { class: "node", "aria-label": `node ${node.name}` },
       el("h3", {}, node.name, el("span", { class: "soft" }, ` ${decimal(node.cpu_free_milli / 1000, 1)} of ${decimal(node.cpu_milli / 1000, 1)} vCPU free`)),
-      el("div", { class: "gpus" }, ...node.gpus.map((gpu, index) => gpuDetails(gpu, index, running)))))),
+      el("div", { class: "gpus" }, ...node.gpus.map((gpu, index) => gpuDetails(gpu, index, running, report.clients_max)))))),
     nodes.length ? null : empty(report.nodes.length ? "No node matches." : "No node has a GPU.")];
 }
 
@@ -159,5 +161,6 @@ export const views = {
   gpus: { draw: gpus, documents: () => ({ overview: "v1/overview", gpus: "v1/gpus" }) },
   functions: { draw: functions, documents: () => ({ overview: "v1/overview" }) },
   pending: { draw: pending, documents: (name) => (name ? { pod: `v1/pending/${encodeURIComponent(name)}` } : { gpus: "v1/gpus" }) },
+  plan: { draw: plan, documents: (name) => (name ? { plan: `v1/plans/${encodeURIComponent(name)}` } : { overview: "v1/overview" }) },
   late: { draw: late, documents: (id) => (id ? { request: `v1/requests/${encodeURIComponent(id)}` } : { requests: "v1/requests" }) },
 };

@@ -1,1 +1,1 @@
-"""Command ``esg plan``: answers, tables and curves of a workflow's plans."""
+"""Command ``esg plan``: plans of a workflow as tables, JSON and a page."""

@@ -1,60 +1,7 @@
-"""Results of ``esg plan``: the planner's answers as report data, JSON and facts."""
+"""Options of ``esg plan`` in words."""
 
-from typing import Any
-
-from scheduler.model.documents import Workflow
-from scheduler.search.planner import Planner, PlanRequest
+from scheduler.search.planner import PlanRequest
 from scheduler.settings import Settings
-from workbench.commands.plan.completion import complete
-from workbench.reports.planned import PlannedStage
-
-
-def planned_stage(planner: Planner, request: PlanRequest, workflow: Workflow) -> PlannedStage:
-    """A stage's plan and the completion behind it; raises what `Planner.plan` raises."""
-    plan = planner.plan(request)
-    completion = complete(planner, request)
-    slo_ms = workflow.spec.slo.latency_ms
-    slack_ms = planner.stage(request).slack_ms(request.slack_ms)
-    budgets_ms = planner.budgets_ms(*workflow.key)
-    # The split counts from the arrival, and the plan from now.
-    passed_ms = slo_ms - slack_ms
-    return PlannedStage(
-        workflow="/".join(workflow.key),
-        stage=request.stage,
-        slo_ms=slo_ms,
-        slack_ms=slack_ms,
-        starts_ms=request.starts_ms,
-        margin_ratio=plan.margin_ratio,
-        plan=plan,
-        completion=completion,
-        budgets_ms={
-            run.stage: (from_ms - passed_ms, to_ms - passed_ms)
-            for run in completion.runs
-            for from_ms, to_ms in [budgets_ms[run.stage]]
-        },
-    )
-
-
-def as_json(planned: PlannedStage) -> dict[str, Any]:
-    """Build the output of ``esg plan --json``: the plan, and the completion by stage."""
-    completion = [
-        {
-            "stage": run.stage,
-            "function": run.function,
-            "batch": run.configuration.batch,
-            "cpu": run.configuration.cpu,
-            "gpu_percent": run.configuration.gpu_percent,
-            "memory_mib": run.configuration.memory_mib,
-            "gpu_model": run.gpu_model,
-            "from_ms": run.start_ms,
-            "to_ms": run.end_ms,
-            "cost": run.cost_dollars,
-            "budget_from_ms": planned.budgets_ms[run.stage][0],
-            "budget_to_ms": planned.budgets_ms[run.stage][1],
-        }
-        for run in planned.completion.runs
-    ]
-    return {**planned.plan.as_json(), "completion": completion}
 
 
 def facts(settings: Settings, request: PlanRequest, margin_ratio: float) -> list[tuple[str, str]]:

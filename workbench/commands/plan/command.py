@@ -14,10 +14,11 @@ from scheduler.cli.fleet_file import read_fleet
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
+from scheduler.search.cost_curves import curves
+from scheduler.search.planned_stage import planned_stage
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.settings import Settings
-from workbench.commands.plan.answers import as_json, facts, planned_stage
-from workbench.commands.plan.curves import curves
+from workbench.commands.plan.answers import facts
 from workbench.commands.plan.tables import print_tables
 from workbench.reports.renderer import MissingReportLibraryError
 from workbench.reports.stage_page import stage_page
@@ -65,7 +66,7 @@ def print_plan(options: PlanOptions, *, plot: Path | None, to_json: bool) -> Non
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     if to_json:
-        typer.echo(json.dumps(as_json(planned)))
+        typer.echo(json.dumps(planned.as_json()))
     else:
         print_tables(planned)
 

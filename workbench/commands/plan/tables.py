@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from scheduler.model.plan import Configuration
+from scheduler.search.planned_stage import PlannedStage
 from workbench.reports.numbers import dollars_per_1000, milliseconds
-from workbench.reports.planned import PlannedStage
 
 _PIPE_COLUMNS = 200  # where no terminal and no COLUMNS says how wide: nothing is cut
 _UNBOUND = 10_000  # characters

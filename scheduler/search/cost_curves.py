@@ -1,19 +1,42 @@
-"""Curves of ``esg plan --plot``: cost against time, from many calls of the planner."""
+"""Curves of cost against time, from many calls of the planner."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
+from typing import Literal
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.search.completion import complete
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
-from workbench.commands.plan.completion import complete
-from workbench.reports.planned import TOLERANCE, Curve
 
-_SAMPLES = 128
+TOLERANCE = 1e-9  # relative; effect of the order of summation
 
 
-def curves(catalogue: Catalogue, rules: Rules, request: PlanRequest) -> tuple[Curve, ...]:
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Cost of the remaining stages over time under one policy, at a sample of times.
+
+    Attributes:
+        policy: ``exact`` or ``esg``.
+        points: (ms for the remaining stages, dollars per request), by ascending time; None where
+            the policy ends late although an in-time plan exists.
+        epsilon: relative bound on a point's distance to the minimum cost, under ``exact``.
+    """
+
+    policy: Literal["exact", "esg"]
+    points: tuple[tuple[float, float | None], ...]
+    epsilon: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Label of the curve."""
+        return {"exact": "minimum cost (exact)", "esg": "planned in groups (esg)"}[self.policy]
+
+
+def curves(
+    catalogue: Catalogue, rules: Rules, request: PlanRequest, *, samples: int = 128
+) -> tuple[Curve, ...]:
     """The exact curve, and where the rules are the paper's, theirs after it; none if nothing fits.
 
     From the fastest completion to the cheapest, for the shortest of the starts. Times are as
@@ -26,20 +49,20 @@ def curves(catalogue: Catalogue, rules: Rules, request: PlanRequest) -> tuple[Cu
     if not exact.plan(unlimited).feasible:
         return ()
     fastest = complete(exact, replace(whole, slack_ms=0.0))
-    times_ms = _spaced(fastest.path_ms, complete(exact, unlimited).path_ms)
+    times_ms = _spaced(fastest.path_ms, complete(exact, unlimited).path_ms, samples)
     lines = [_exact(exact, whole, times_ms)]
     if rules.policy == "esg":
         lines.append(_in_groups(Planner(catalogue, rules), whole, times_ms))
     return tuple(lines)
 
 
-def _spaced(shortest_ms: float, longest_ms: float) -> list[float]:
+def _spaced(shortest_ms: float, longest_ms: float, samples: int) -> list[float]:
     """Space times geometrically from the shortest to the longest."""
     if longest_ms <= shortest_ms * (1 + TOLERANCE):
         # Too near for times in between; the costs of both ends may still differ by more.
         return sorted({shortest_ms, longest_ms})
     ratio = longest_ms / shortest_ms
-    return [shortest_ms * ratio ** (i / (_SAMPLES - 1)) for i in range(_SAMPLES)]
+    return [shortest_ms * ratio ** (i / (samples - 1)) for i in range(samples)]
 
 
 def _exact(planner: Planner, request: PlanRequest, times_ms: list[float]) -> Curve:

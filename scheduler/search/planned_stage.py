@@ -1,13 +1,14 @@
-"""A planned stage: the K candidates, the best completion, cost over time."""
+"""A planned stage: the K candidates, and the best completion with its parts of the SLO."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
+from scheduler.model.documents import Workflow
 from scheduler.model.plan import Completion, Plan
-from workbench.reports.numbers import milliseconds, percent
-
-TOLERANCE = 1e-9  # relative; effect of the order of summation
+from scheduler.search.completion import complete
+from scheduler.search.cost_curves import TOLERANCE
+from scheduler.search.planner import Planner, PlanRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,32 +66,58 @@ class PlannedStage:
             late_ms = self.completion.path_ms - self.slack_ms
             sentences.append(
                 "the current stage meets its budget, but the later stages do not: the completion "
-                f"ends {milliseconds(late_ms)} ms late."
+                f"ends {late_ms:,.1f} ms late."
             )
         if not self.plan.exact:
             sentences.append(
                 "the plan is not exact: at most "
-                f"{percent(self.plan.epsilon)} above the minimum cost."
+                f"{100 * self.plan.epsilon:.3g} % above the minimum cost."
             )
         return [sentence[:1].upper() + sentence[1:] for sentence in sentences]
 
+    def as_json(self) -> dict[str, Any]:
+        """Build the output of ``esg plan --json``: the plan, and the completion by stage."""
+        completion = [
+            {
+                "stage": run.stage,
+                "function": run.function,
+                "batch": run.configuration.batch,
+                "cpu": run.configuration.cpu,
+                "gpu_percent": run.configuration.gpu_percent,
+                "memory_mib": run.configuration.memory_mib,
+                "gpu_model": run.gpu_model,
+                "from_ms": run.start_ms,
+                "to_ms": run.end_ms,
+                "cost": run.cost_dollars,
+                "budget_from_ms": self.budgets_ms[run.stage][0],
+                "budget_to_ms": self.budgets_ms[run.stage][1],
+            }
+            for run in self.completion.runs
+        ]
+        return {**self.plan.as_json(), "completion": completion}
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Cost of the remaining stages over time under one policy, at a sample of times.
 
-    Attributes:
-        policy: ``exact`` or ``esg``.
-        points: (ms for the remaining stages, dollars per request), by ascending time; None where
-            the policy ends late although an in-time plan exists.
-        epsilon: relative bound on a point's distance to the minimum cost, under ``exact``.
-    """
-
-    policy: Literal["exact", "esg"]
-    points: tuple[tuple[float, float | None], ...]
-    epsilon: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """Label of the curve."""
-        return {"exact": "minimum cost (exact)", "esg": "planned in groups (esg)"}[self.policy]
+def planned_stage(planner: Planner, request: PlanRequest, workflow: Workflow) -> PlannedStage:
+    """Plan a stage and the stages behind it; raises what `Planner.plan` raises."""
+    plan = planner.plan(request)
+    completion = complete(planner, request)
+    slo_ms = workflow.spec.slo.latency_ms
+    slack_ms = planner.stage(request).slack_ms(request.slack_ms)
+    budgets_ms = planner.budgets_ms(*workflow.key)
+    # The split counts from the arrival, and the plan from now.
+    passed_ms = slo_ms - slack_ms
+    return PlannedStage(
+        workflow="/".join(workflow.key),
+        stage=request.stage,
+        slo_ms=slo_ms,
+        slack_ms=slack_ms,
+        starts_ms=request.starts_ms,
+        margin_ratio=plan.margin_ratio,
+        plan=plan,
+        completion=completion,
+        budgets_ms={
+            run.stage: (from_ms - passed_ms, to_ms - passed_ms)
+            for run in completion.runs
+            for from_ms, to_ms in [budgets_ms[run.stage]]
+        },
+    )

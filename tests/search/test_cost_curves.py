@@ -8,11 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.search.cost_curves import curves
 from scheduler.search.planner import Planner, PlanRequest, Rules
 from scheduler.search.reduction.node_reduction import TOLERANCE_MIN
 from tests.examples import examples
 from tests.search.factories import N_SHAPE, catalogue, catalogues
-from workbench.commands.plan.curves import curves
 
 RELATIVE = 1e-9
 quick = examples(25)
