@@ -39,19 +39,21 @@ def check_documents(
 
         fleet = read_fleet(nodes, settings.limits)
     documents = read_paths(paths)
-    problems = [
-        *documents.problems,
-        *duplicates(documents),
-        *(
-            problem
-            for source, document in documents.documents
-            if isinstance(document, Workflow)
-            for problem in stage_limit_problems(document, settings.stages_max, source)
-        ),
-        *_excess_problems(documents, fleet),
-        *_cross_reference_problems(documents, settings, fleet),
-        *_server_problems(documents),
-    ]
+    problems = documents.with_lines(
+        [
+            *documents.problems,
+            *duplicates(documents),
+            *(
+                problem
+                for source, document in documents.documents
+                if isinstance(document, Workflow)
+                for problem in stage_limit_problems(document, settings.stages_max, source)
+            ),
+            *_excess_problems(documents, fleet),
+            *_cross_reference_problems(documents, settings, fleet),
+            *_server_problems(documents),
+        ]
+    )
     if not documents.documents and not problems:
         text = f"no document of {GROUP}; name files or folders that have some"
         problems = [Problem(str(paths[0]), "the file", "", text)]

@@ -1,15 +1,16 @@
 """Documents, nodes and settings as the command line reads them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from scheduler.cli.environment import from_environment
-from scheduler.model.document_reader import Problem, items_of, read_documents
-from scheduler.model.documents import Document, FunctionProfile
+from scheduler.model.document_reader import Problem, items_of, label, read_documents, with_lines
+from scheduler.model.documents import Document
 from scheduler.model.yaml_parser import YamlError, parse_yaml
 from scheduler.settings import Settings
 
@@ -18,10 +19,19 @@ _SUFFIXES = {".yaml", ".yml", ".json"}
 
 @dataclass(frozen=True, slots=True)
 class DocumentSet:
-    """Documents with their files, and the problems found while reading."""
+    """Documents with their files, the problems found while reading, and the texts of files."""
 
     documents: list[tuple[str, Document]]
     problems: list[Problem]
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def with_lines(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Return problems with their lines, as far as the texts have them."""
+        located: list[Problem] = []
+        for source, group in groupby(problems, key=lambda problem: problem.source):
+            of_file, text = list(group), self.texts.get(source)
+            located += of_file if text is None else with_lines(of_file, text)
+        return located
 
 
 def read_settings(**overrides: Any) -> Settings:
@@ -46,17 +56,14 @@ def read_paths(paths: Iterable[Path]) -> DocumentSet:
 
 def duplicates(documents: DocumentSet) -> list[Problem]:
     """Find names that occur twice: which document would win is undefined."""
-    first: dict[tuple[str, str], str] = {}
+    first: dict[str, str] = {}
     problems = []
     for source, document in documents.documents:
-        name = document.metadata.name
-        if not isinstance(document, FunctionProfile):
-            name = "/".join(document.key)
-        key = document.kind, name
-        if key in first:
-            message = f"is in {first[key]} too; keep one"
-            problems.append(Problem(source, f"{document.kind} {name}", "metadata.name", message))
-        first.setdefault(key, source)
+        name = label(document)
+        if name in first:
+            message = f"is in {first[name]} too; keep one"
+            problems.append(Problem(source, name, "metadata.name", message))
+        first.setdefault(name, source)
     return problems
 
 
@@ -69,7 +76,7 @@ def read_sound(path: Path) -> list[Document]:
 
 def require_sound(documents: DocumentSet, further: Iterable[Problem] = ()) -> None:
     """Print any problem of the documents, and further ones, and exit 1."""
-    problems = [*documents.problems, *duplicates(documents), *further]
+    problems = documents.with_lines([*documents.problems, *duplicates(documents), *further])
     for problem in problems:
         typer.echo(f"error: {problem}", err=True)
     if problems:
@@ -98,5 +105,7 @@ def _read_file(file: Path, into: DocumentSet) -> None:
         into.problems.append(Problem(str(file), "the file", "", message))
         return
     documents, problems = read_documents(text, str(file))
+    if documents:
+        into.texts[str(file)] = text
     into.documents.extend((str(file), document) for document in documents)
     into.problems.extend(problems)

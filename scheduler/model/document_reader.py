@@ -1,7 +1,7 @@
 """Parser of documents in YAML, with errors that name the document and the field."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from scheduler.model.documents import KINDS, Document, Workflow
+from scheduler.model.documents import KINDS, Document, FunctionProfile, Workflow
 from scheduler.model.message_text import quoted
 from scheduler.model.names import API_VERSION, GROUP
-from scheduler.model.yaml_parser import YamlError, line_of, parse_yaml
+from scheduler.model.yaml_parser import SourceLines, YamlError, parse_yaml
 
 _AS_ITEMS = "; write each item after a dash"
 _PERCENT, _PERCENT_MAX = re.compile(r"(\d{1,3}(?:\.\d{1,6})?) ?%"), 100
@@ -64,22 +64,61 @@ def read_documents(text: str, source: str) -> tuple[list[Document], list[Problem
         raws = parse_yaml(text)
     except YamlError as error:
         return [], [Problem(source, "the file", "", f"is not YAML: {error}", line=error.line)]
-    for number, raw in enumerate(raws):
-        if raw is None:
-            continue
-        for place, item in enumerate(items_of(raw)):
-            try:
-                document = parse_document(item, source, f"document {number + 1}")
-            except DocumentError as error:
-                path: list[str | int] = [] if item is raw else ["items", place]
-                problems.extend(
-                    replace(problem, line=line_of(text, number, [*path, *_path(problem.field)]))
-                    for problem in error.problems
-                )
-            else:
-                if document is not None:
-                    documents.append(document)
+    lines = SourceLines(text)
+    for number, path, item in _placed(raws):
+        try:
+            document = parse_document(item, source, f"document {number + 1}")
+        except DocumentError as error:
+            problems.extend(
+                replace(problem, line=lines.line(number, [*path, *_path(problem.field)]))
+                for problem in error.problems
+            )
+        else:
+            if document is not None:
+                documents.append(document)
     return documents, problems
+
+
+def with_lines(problems: Iterable[Problem], text: str) -> list[Problem]:
+    """Add their lines to faults that were found among documents of a text that could be read.
+
+    Of documents with the same name, the last one is meant.
+    """
+    places = {_label(item): (number, path) for number, path, item in _placed(parse_yaml(text))}
+    lines = SourceLines(text)
+    located = []
+    for problem in problems:
+        if not problem.line and problem.document in places:
+            number, path = places[problem.document]
+            line = lines.line(number, [*path, *_path(problem.field)])
+            located.append(replace(problem, line=line))
+        else:
+            located.append(problem)
+    return located
+
+
+def _placed(raws: Iterable[Any]) -> Iterator[tuple[int, list[str | int], Any]]:
+    """Yield the documents, and the items of Lists: number in the text, path from there, value."""
+    for number, raw in enumerate(raws):
+        if raw is not None:
+            for place, item in enumerate(items_of(raw)):
+                yield number, [] if item is raw else ["items", place], item
+
+
+def _label(raw: Any) -> str:
+    """Return the name of a document as `Problem.document` has it; empty for an invalid one."""
+    try:
+        document = parse_document(raw, "")
+    except DocumentError:
+        return ""
+    return "" if document is None else label(document)
+
+
+def label(document: Document) -> str:
+    """Return the name of a document as `Problem.document` has it."""
+    if isinstance(document, FunctionProfile):
+        return f"{document.kind} {document.metadata.name}"
+    return f"{document.kind} {'/'.join(document.key)}"
 
 
 def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Document | None:

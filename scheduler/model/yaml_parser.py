@@ -1,7 +1,7 @@
 """YAML text to plain values."""
 
 from collections.abc import Sequence
-from itertools import islice
+from functools import cached_property
 from typing import Any
 
 import yaml
@@ -58,29 +58,38 @@ def parse_yaml(text: str) -> list[Any]:
         raise YamlError(f"a value does not match its type: {_one_line(error)}") from None
 
 
-def line_of(text: str, document: int, path: Sequence[str | int]) -> int:
-    """Return the number of the line, from 1, of a field, or of the deepest part that is there.
+class SourceLines:
+    """Lines of the fields of a text that `parse_yaml` takes."""
 
-    Args:
-        text: text that `parse_yaml` takes.
-        document: number of the document in it, from 0.
-        path: keys and indices of the field.
-    """
-    node = next(islice(yaml.compose_all(text, Loader=_Loader), document, None))
-    line: int = node.start_mark.line
-    for part in path:
-        if isinstance(node, yaml.MappingNode):
-            entries = {key.value: (key, value) for key, value in node.value}
-            if part not in entries:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def _documents(self) -> list[yaml.Node | None]:
+        return list(yaml.compose_all(self._text, Loader=_Loader))
+
+    def line(self, document: int, path: Sequence[str | int]) -> int:
+        """Return the number of the line, from 1, of a field, or of the deepest part that is there.
+
+        Args:
+            document: number of the document in the text, from 0; it is not empty.
+            path: keys and indices of the field.
+        """
+        node: Any = self._documents[document]
+        line: int = node.start_mark.line
+        for part in path:
+            if isinstance(node, yaml.MappingNode):
+                entries = {key.value: (key, value) for key, value in node.value}
+                if part not in entries:
+                    break
+                key, node = entries[part]
+                line = key.start_mark.line
+            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+                node = node.value[part]
+                line = node.start_mark.line
+            else:
                 break
-            key, node = entries[part]
-            line = key.start_mark.line
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            node = node.value[part]
-            line = node.start_mark.line
-        else:
-            break
-    return line + 1
+        return line + 1
 
 
 def _one_line(error: Exception) -> str:

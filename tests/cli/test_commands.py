@@ -192,7 +192,7 @@ def test_check_is_strict_on_request(tmp_path):
         "source": str(file),
         "document": "FunctionProfile f",
         "field": "spec.gpus[0].configurations",
-        "line": 0,
+        "line": 7,
         "reason": "Invalid",
         "warning": True,
     }

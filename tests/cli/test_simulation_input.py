@@ -156,7 +156,7 @@ def test_a_workflow_without_profile(tmp_path):
     )
     file.write_text(text, encoding="utf-8")
     assert refusal("--profiles", folder) == (
-        f"error: {file}: Workflow default/image-classification: spec.stages[1].function: "
+        f"error: {file}:1: Workflow default/image-classification: spec.stages[1].function: "
         "stage 'segmentation' runs 'lost', which has no FunctionProfile\n"
     )
 

@@ -40,16 +40,47 @@ async def test_a_pod_that_refuses_leaves_the_pool_and_comes_back():
         assert running.records.calls == [("w", "hit")] * 18
 
 
-async def test_the_last_pod_stays():
-    """Requests get an error at once, and its server is used as soon as it is back."""
+async def test_the_last_pod_leaves_too():
+    """A waiting request is answered once it is back, and new ones are told to come again."""
     async with bed() as running:
         running.serve("w", {"a": ()})
+        model = running.model("a")
+        model.is_ready, model.faults = False, [REFUSED]
+        call = running.call("w", rows(1))
+        await eventually(lambda: model.ready_reads > 1)
+        refusal = running.refusal("w")
+        assert (refusal.status, refusal.retry_after_s) == (503, 1.0)
+        assert (model.batches, call.done()) == ([1], False)
+        model.is_ready = True
+        await call
+        assert model.batches == [1, 1]
+        assert running.refusal("w") is None
+        assert running.records.calls == [("w", "hit")]
+
+
+async def test_without_any_pod_a_request_waits_for_its_deadline_alone():
+    """It is refused with a time for another attempt, after one connection."""
+    async with bed() as running:
+        running.serve("w", {"a": ()}, slo_ms=50.0, on_late="drop")
         running.model("a").is_ready = False
         running.model("a").faults = [REFUSED] * 3
-        with pytest.raises(CallError, match="cannot connect") as raised:
+        with pytest.raises(CallError) as raised:
             await running.call("w", rows(1))
         assert (raised.value.status, raised.value.retry_after_s) == (503, 1.0)
-        await running.call("w", rows(1))
+        assert running.model("a").batches == [1]
+
+
+async def test_another_pod_answers_what_the_last_one_refused():
+    """A request in the queue goes to whichever pod is ready first."""
+    async with bed() as running:
+        running.serve("w", {"a": ()})
+        dead = running.model("a")
+        dead.is_ready, dead.faults = False, [REFUSED]
+        call = running.call("w", rows(1))
+        await eventually(lambda: dead.ready_reads > 0)
+        running.add_pod("a", 1)
+        await call
+        assert (dead.batches, running.model("a", 1).batches) == ([1], [1])
 
 
 @pytest.mark.parametrize("end", ["drain_pod", "remove_pod"])

@@ -2,7 +2,9 @@
 
 import asyncio
 
+from scheduler.gateway.model_server import ModelServerError
 from tests.gateway.pool_bed import START_S, gateway
+from tests.gateway.runtime_bed import rows
 from tests.virtual_loop import run_virtually
 
 NOT_READY = {"conditions": [{"type": "Ready", "status": "False"}]}
@@ -42,6 +44,30 @@ async def interrupt_a_pod():
         await asyncio.sleep(START_S)
         assert name not in bed.pods.deleted
         assert "ready" in bed.states()
+
+
+async def replace_a_pod_without_a_server():
+    async with gateway() as bed:
+        name = await serving_pod(bed)
+        refused = ModelServerError(503, "cannot connect", retryable=True, is_unreachable=True)
+        dead = bed.models[f"default/{name}"]
+        dead.is_ready, dead.faults = False, [refused]
+        call = bed.call("w", rows(1))
+        await asyncio.sleep(2)
+        assert bed.states() == ["draining", "starting"]
+        new = bed.pods.created[-1]
+        bed.pods.bind(new)
+        await call
+        assert dead.batches == [1]
+        await asyncio.sleep(START_S + 2)
+        assert name in bed.pods.deleted
+        assert new not in bed.pods.deleted
+        assert any("it was ready, and has not been for" in event[-1] for event in bed.events)
+
+
+def test_a_pod_that_refuses_connections_is_replaced():
+    """Another one takes its requests, even if Kubernetes calls it ready; then it is deleted."""
+    run_virtually(replace_a_pod_without_a_server())
 
 
 def test_a_pod_that_is_not_ready_any_more_is_replaced():

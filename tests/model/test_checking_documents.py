@@ -247,7 +247,7 @@ def test_a_name_in_two_files(tmp_path):
     check(tmp_path, [WORKFLOW, PROFILE], "first.yaml")
     status, output = check(tmp_path, [WORKFLOW], "second.yml")
     assert status == 1
-    assert "error: second.yml: Workflow default/w: metadata.name: is in first.yaml too" in output
+    assert "error: second.yml:4: Workflow default/w: metadata.name: is in first.yaml too" in output
 
 
 def test_the_same_name_in_two_namespaces(tmp_path):
@@ -264,7 +264,7 @@ def test_an_slo_out_of_reach_is_an_error(tmp_path):
         "1 FunctionProfile, 1 Workflow: 1 error, 0 warnings",
     )
     assert output.startswith(
-        "error: documents.yaml: Workflow default/w: spec.slo.latencyMs: no configuration meets "
+        "error: documents.yaml:8: Workflow default/w: spec.slo.latencyMs: no configuration meets "
         "99 ms; the fastest takes 100 ms\n"
     )
 
@@ -274,7 +274,7 @@ def test_an_objective_out_of_reach_is_a_warning(tmp_path, monkeypatch):
     assert "0 warnings" in check(tmp_path, workflow("spec.slo.latencyMs", 113))[1]
     output = check(tmp_path, workflow("spec.slo.latencyMs", 112))[1]
     assert output.startswith(
-        "warning: documents.yaml: Workflow default/w: spec.slo.latencyMs: 112 ms are too few for "
+        "warning: documents.yaml:8: Workflow default/w: spec.slo.latencyMs: 112 ms are too few for "
         "an objective of 0.99: the fastest takes 100 ms, and its margin is 12.2 %\n"
     )
     monkeypatch.setenv("ESG_MARGIN_RATIO", "0")
@@ -287,7 +287,7 @@ def test_an_slo_that_is_mostly_margin_is_a_warning(tmp_path):
     status, output = check(tmp_path, spread)
     assert status == 0
     assert re.match(
-        r"warning: documents\.yaml: Workflow default/w: spec\.slo\.latencyMs: the margin for an "
+        r"warning: documents\.yaml:8: Workflow default/w: spec\.slo\.latencyMs: the margin for an "
         r"objective of 0\.99 takes 9\d % of 2000 ms, because p95Ms is far above latencyMs in its "
         r"profiles; \d+ ms are planned with\. Measure again, or lower the objective\n",
         output,
@@ -303,6 +303,25 @@ def test_a_fault_has_the_line_of_its_field(tmp_path):
     [line] = [n for n, line in enumerate(text.splitlines(), 1) if "spec: {}" in line]
     assert f"documents.yaml:{line}: Workflow default/w: spec.slo: " in check(tmp_path, text)[1]
     assert "documents.yaml:2: the file: is not YAML" in check(tmp_path, "a: 1\nb: c: d\n")[1]
+
+
+def test_a_fault_across_documents_has_a_line(tmp_path):
+    """It is that of the field that names the other document, or of the last of equal names."""
+    elsewhere = changed(WORKFLOW, "metadata.namespace", "elsewhere")
+    again = changed(WORKFLOW, "spec.slo.latencyMs", 400)
+    text = yaml.safe_dump({"kind": "List", "items": [elsewhere, WORKFLOW, SERVER, again]})
+    lines = list(enumerate(text.splitlines(), 1))
+    stages = [number for number, line in lines if line.strip() == "- function: f"]
+    [server_line] = [number for number, line in lines if line.strip() == "function: f"]
+    name_line = max(number for number, line in lines if line.strip() == "name: w")
+    output = check(tmp_path, text)[1]
+    for line, fault in (
+        (stages[0], "Workflow elsewhere/w: spec.stages[0].function"),
+        (stages[2], "Workflow default/w: spec.stages[0].function"),
+        (name_line, "Workflow default/w: metadata.name"),
+        (server_line, "FunctionServer default/s: spec.function"),
+    ):
+        assert f"error: documents.yaml:{line}: {fault}: " in output
 
 
 def test_a_misspelt_field_is_one_fault(tmp_path):
@@ -321,7 +340,7 @@ def test_percentiles_of_some_configurations_only(tmp_path):
     status, output = check(tmp_path, points(measured, {"batch": 2}))
     assert status == 0
     assert output.startswith(
-        "warning: documents.yaml: FunctionProfile f: spec.gpus[0].configurations: 1 of 2 have no "
+        "warning: documents.yaml:19: FunctionProfile f: spec.gpus[0].configurations: 1 of 2 have no "
         "p95Ms; they count with the largest ratio of p95Ms to latencyMs of the function. Measure "
         "all or none\n"
     )

@@ -62,7 +62,7 @@ def _read(files: Sequence[Path], settings: Settings) -> list[Document]:
     if not sources:
         typer.echo(f"error: no Workflow in {', '.join(map(str, files))}; add one", err=True)
         raise typer.Exit(1)
-    for problem in unattainable(catalogue, sources, settings, None):
+    for problem in document_set.with_lines(unattainable(catalogue, sources, settings, None)):
         typer.echo(f"warning: {problem}", err=True)
     return [document for _, document in document_set.documents]
 

@@ -165,7 +165,9 @@ class PodPools:
             if pod.is_ending:
                 if not self._runtime.is_running(pod.name):
                     self._delete(pod)
-            elif (why := overdue_text(pod, self._limits, now_ms)) is not None:
+                continue
+            pod.note_readiness(now_ms, is_ready=self._runtime.is_ready(pod.name))
+            if (why := overdue_text(pod, self._limits, now_ms)) is not None:
                 self._fail(pod, why)
             elif pod.proves_share(now_ms):
                 self._pauses.start_proved(pod.start)
@@ -298,7 +300,6 @@ class PodPools:
             self._runtime.add_pod(server_pod)
             return
         pod.server_pod = server_pod
-        pod.unready_ms = self._runtime.now_ms()
         is_draining = server_pod.draining or pod.is_ending
         self._runtime.add_pod(replace(server_pod, ready=False, draining=is_draining))
         if server_pod.ready and not is_draining:
@@ -308,8 +309,6 @@ class PodPools:
         """Handle the readiness of a pod's containers."""
         pod = self._pods.get(name)
         if pod is None or (pod.serving_ms is not None and not pod.is_ending):
-            if pod is not None:
-                pod.unready_ms = None
             self._runtime.pod_ready(name)
         elif not pod.is_ending:
             self._warm(pod)
@@ -318,7 +317,6 @@ class PodPools:
         """Give a pod no further batches."""
         if (pod := self._pods.get(name)) is not None:
             pod.stop_task()
-            pod.unready_ms = self._runtime.now_ms()
         self._runtime.drain_pod(name)
 
     def remove_pod(self, name: str) -> None:
@@ -326,7 +324,6 @@ class PodPools:
         if (pod := self._pods.get(name)) is not None:
             pod.stop_task()
             pod.server_pod = None
-            pod.unready_ms = self._runtime.now_ms()
         self._runtime.remove_pod(name)
 
     def _warm(self, pod: PoolPod) -> None:
@@ -345,7 +342,7 @@ class PodPools:
         finally:
             await client.close()
         pod.task = None
-        pod.serving_ms, pod.unready_ms = self._runtime.now_ms(), None
+        pod.serving_ms = self._runtime.now_ms()
         self._runtime.pod_ready(pod.name)
 
     def holder_changed(self, holder: HolderPod) -> None:

@@ -41,7 +41,7 @@ class PoolPod:
         seen_ms: time of the API server's first report.
         bound_ms: time from which the pod was seen with a node.
         serving_ms: time from which the pod takes batches.
-        unready_ms: time from which it takes none any more; None while it does, and before it did.
+        unready_ms: time from which it was seen to take none; None while it does.
         unschedulable: reason of the scheduler why the pod has no node; empty without one.
         server_pod: pod as it was discovered, while it has an address.
         is_ending: true if the pod gets no further batch, and will be deleted.
@@ -86,6 +86,13 @@ class PoolPod:
             return False
         self.is_proven = True
         return True
+
+    def note_readiness(self, now_ms: float, *, is_ready: bool) -> None:
+        """Note whether it takes batches, as Kubernetes and its model server say."""
+        if is_ready:
+            self.unready_ms = None
+        elif self.unready_ms is None:
+            self.unready_ms = now_ms
 
     def stop_task(self) -> None:
         """End its creation or warm-up."""

@@ -46,12 +46,9 @@ class PodProbes:
         self._start(connected, self._read_metadata(connected))
 
     def pod_unreachable(self, connected: ConnectedPod) -> None:
-        """Give a pod no batch until its server is back; the last ready pod of a function stays.
-
-        Without that one, calls would wait for a pod that Kubernetes calls ready.
-        """
+        """Give a pod no batch until its server is back, even if it is the last of its function."""
         pod = connected.pod
-        if pod.state is PodState.READY and len(self._pods.all_ready(pod.function)) > 1:
+        if pod.state is PodState.READY:
             log.warning("a pod refuses connections and leaves the pool", pod=pod.name)
             connected.signature = None
             self._dispatcher.drain_pod(pod)

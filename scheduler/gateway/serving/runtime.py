@@ -269,6 +269,11 @@ class Runtime:
         connected = self._pods.get(name)
         return connected is not None and bool(connected.pod.runs)
 
+    def is_ready(self, name: str) -> bool:
+        """Return true if a pod gets batches."""
+        connected = self._pods.get(name)
+        return connected is not None and connected.pod.state is PodState.READY
+
     def pod_ready(self, name: str) -> None:
         """Give a pod batches from now on."""
         connected = self._pods.get(name)

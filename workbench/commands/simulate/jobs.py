@@ -32,7 +32,7 @@ def documents_of(profiles: Path | None) -> list[Document]:
         message = "holds no Workflow, so there is nothing to simulate"
         problems.append(Problem(str(profiles), "all documents", "", message))
     if problems:
-        raise DocumentError(problems)
+        raise DocumentError(files.with_lines(problems))
     return documents
 
 
