@@ -24,8 +24,8 @@ _WARM_UP_RUNS = 3  # before a capture: libraries choose their kernels in the fir
 _WHITE = 255.0
 
 
-class Batches:
-    """Runs batches of a model; all batch sizes share one pool of memory.
+class GraphedModel:
+    """A model with a CUDA graph for each batch size; all graphs share one pool of memory.
 
     Args:
         architecture: architecture of the model.
@@ -96,7 +96,7 @@ class VisionServer(PlayedModelServer):
     def __init__(self, architecture: StandIn) -> None:
         super().__init__()
         self._pixels = architecture.pixels
-        self._batches = Batches(architecture)
+        self._batches = GraphedModel(architecture)
         self._row = self._batches.run(np.zeros((1, 3, self._pixels, self._pixels), np.uint8))[0]
 
     def outputs(self, inputs: Mapping[str, Array], number: int) -> dict[str, Array]:

@@ -17,11 +17,11 @@ OPTIONS = (
 class SlowedServer(TimedServer):
     """A server whose runs take half as long again while the other one runs."""
 
-    other = None
+    neighbour = None
     running = 0
 
     async def spend_time(self, rows):
-        slow = 1.5 if self.other and self.other.running else 1.0
+        slow = 1.5 if self.neighbour and self.neighbour.running else 1.0
         self.running += 1
         await asyncio.sleep(slow * self.run_ms / 1000)
         self.running -= 1
@@ -31,7 +31,7 @@ class SlowedServer(TimedServer):
 def pair():
     """Two servers on one played GPU; yields both, which serve."""
     first, second = SlowedServer(run_ms=30), SlowedServer(run_ms=60)
-    first.other = second
+    first.neighbour = second
     with in_thread(first.serving()), in_thread(second.serving()):
         yield first, second
 
@@ -46,8 +46,8 @@ def test_the_slowdown_is_that_beside_the_neighbour(pair):
     beside = ("--beside", f"{url(second)}/segment", "--beside-percent", 50)
     done = esg("profiles", "measure", "--url", url(first), *OPTIONS, *beside)
     assert done.exit_code == 0, done.output
-    found = re.search(r"interference: {encoder: {segment: ([\d.]+)}}", done.stderr)
-    assert float(found[1]) == pytest.approx(1.0, abs=0.2)
+    match = re.search(r"interference: {encoder: {segment: ([\d.]+)}}", done.stderr)
+    assert float(match[1]) == pytest.approx(1.0, abs=0.2)
     assert "beside segment with 50 %: median" in done.stderr
 
 
