@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import yaml
 
+from scheduler.agent.gpus.nvml import open_nvml
 from scheduler.gateway.model_servers import model_server
 from scheduler.model.function_server import ServerProtocol
 from studies.vision.stand_ins import STAND_INS, StandIn
@@ -236,11 +236,8 @@ def write_bundle(
 
 def driver_version() -> str:
     """Return the version of NVIDIA's driver."""
-    pynvml.nvmlInit()
-    try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    finally:
-        pynvml.nvmlShutdown()
+    with open_nvml(listen=False) as session:
+        return session.driver_version()
 
 
 def _batches(process: ServerProcess) -> ServerBatches:

@@ -64,6 +64,10 @@ class NvmlSession:
             with suppress(NVMLError):
                 pynvml.nvmlEventSetFree(self._events)
 
+    def driver_version(self) -> str:
+        """Return the version of the driver, as in ``580.159.04``."""
+        return str(pynvml.nvmlSystemGetDriverVersion())
+
     def read(self, xids: tuple[Xid, ...] = ()) -> Reading:
         """Read all GPUs; ``xids`` are the errors since the last reading.
 
