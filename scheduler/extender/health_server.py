@@ -5,7 +5,6 @@ pod bound, and alone on the event loop. Probes and scrapes come from outside, so
 a process of their own: it takes no decision, and shows single pods only for the live page.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -27,7 +26,7 @@ def health_server(service: Service) -> HealthServer:
     settings = service.settings
     page_lookups: Mapping[str, Callable[[str], Any]] = {
         "/v1/pending/": partial(pending_pod, service),
-        "/v1/plans/": partial(plan_report, service, asyncio.Lock()),
+        "/v1/plans/": partial(plan_report, service),
     }
     source = HealthSource(
         fatal_error=lambda: planning.fatal_error,

@@ -15,27 +15,22 @@ from scheduler.settings import Settings
 _CURVE_SAMPLES: Final = 32
 
 
-async def plan_report(service: Service, turn: asyncio.Lock, name: str) -> dict[str, Any] | None:
-    """Plan a workflow on the cluster's GPUs; None: there is none.
+async def plan_report(service: Service, name: str) -> dict[str, Any] | None:
+    """Plan a workflow by ``NAMESPACE:NAME`` on the cluster's GPUs; None: there is none.
 
-    The search runs in a thread, for a large workflow may take long, over documents of its own.
-
-    Args:
-        service: service whose state has the workflow.
-        turn: lock of all reports: one search at a time beside the decisions.
-        name: namespace and name of the workflow, with a colon between them.
+    The search runs in a thread, for a large workflow may take long, over documents of its own. The
+    health process asks for one at a time.
     """
     namespace, _, workflow_name = name.partition(":")
-    known = service.state.documents.catalogue
-    workflow = known.workflows.get((namespace, workflow_name))
+    documents = service.state.documents.catalogue
+    workflow = documents.workflows.get((namespace, workflow_name))
     if workflow is None:
         return None
     functions = {stage.function for stage in workflow.spec.stages}
-    profiles = {name: known.profiles[name] for name in functions & known.profiles.keys()}
+    profiles = {f: documents.profiles[f] for f in functions & documents.profiles.keys()}
     catalogue = Catalogue({workflow.key: workflow}, profiles)
     fleet = service.scheduler.planner.fleet()
-    async with turn:
-        return await asyncio.to_thread(_plan, workflow, catalogue, service.settings, fleet)
+    return await asyncio.to_thread(_plan, workflow, catalogue, service.settings, fleet)
 
 
 def _plan(

@@ -205,23 +205,23 @@ def _set_aside_dollars(
     """Divide what pods and pools held among workflows, by the rows and the dollars that ran."""
     dollars: defaultdict[WorkflowKey, float] = defaultdict(float)
     for function, keys in _stages_of(workflows.values()).items():
-        held = end.held_dollars.get(function, 0.0) - begin.held_dollars.get(function, 0.0)
+        paid = end.held_dollars.get(function, 0.0) - begin.held_dollars.get(function, 0.0)
         rows = {key: _sum("rows", begin, end, [key]) for key in keys}
-        _divide(held, {key: rows[key] for key in keys}, dollars)
+        _divide(paid, {key: rows[key] for key in keys}, dollars)
     for namespace, pool in end.pool_dollars.items():
-        held = pool - begin.pool_dollars.get(namespace, 0.0)
+        paid = pool - begin.pool_dollars.get(namespace, 0.0)
         ran = {
             key: end.dollars.get(key, 0.0) - begin.dollars.get(key, 0.0)
             for key in workflows
             if key[0] == namespace
         }
-        _divide(held, ran, dollars)
+        _divide(paid, ran, dollars)
     return dollars
 
 
 def _divide(
-    held: float, weights: Mapping[Any, float], dollars: defaultdict[WorkflowKey, float]
+    paid: float, weights: Mapping[Any, float], dollars: defaultdict[WorkflowKey, float]
 ) -> None:
     total = sum(weights.values())
     for key, weight in weights.items():
-        dollars[key[0], key[1]] += held * (weight / total if total else 1 / len(weights))
+        dollars[key[0], key[1]] += paid * (weight / total if total else 1 / len(weights))

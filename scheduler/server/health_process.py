@@ -116,8 +116,8 @@ class Channel:
             try:
                 return await self.answer(question)
             finally:
-                for known in (self._answers, self._asked_s, self._next_s):
-                    known.pop(question, None)
+                for by_question in (self._answers, self._asked_s, self._next_s):
+                    by_question.pop(question, None)
 
     async def receive(self) -> None:
         """Receive answers until the service ends."""

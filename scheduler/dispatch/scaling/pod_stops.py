@@ -60,5 +60,5 @@ def _room_for(share: Share, starts: int, pods: Sequence[Pod]) -> list[Pod]:
         if all(amount <= 0 for amount in needed):
             break
         freed.append(pod)
-        needed = [amount - held for amount, held in zip(needed, pod.share[1:], strict=True)]
+        needed = [amount - released for amount, released in zip(needed, pod.share[1:], strict=True)]
     return freed

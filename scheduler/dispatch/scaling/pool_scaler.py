@@ -219,13 +219,13 @@ class PoolScaler:
         if is_whole and self._is_oversized(pool, size, fitting, now_ms):
             changes.starts.append(SliceStart(*key, size.percent, size.cpus))
         # The largest first: a slice of another size has taken its place.
-        by_use = sorted(fitting, key=lambda known: (-known.percent, known.used_percent))
+        by_use = sorted(fitting, key=lambda slice_: (-slice_.percent, slice_.used_percent))
         surplus = by_use[: counts.surplus(size.slices, len(fitting), now_ms)]
         ends = [*surplus, *smaller] if is_whole else surplus
-        remaining = [known for known in fitting if known not in surplus]
-        served = [known for known in ends if self._is_served_by(remaining, known)]
+        remaining = [slice_ for slice_ in fitting if slice_ not in surplus]
+        served = [slice_ for slice_ in ends if self._is_served_by(remaining, slice_)]
         changes.stops.extend(served)
-        self.replaced.update(known for known in ends if known not in served)
+        self.replaced.update(slice_ for slice_ in ends if slice_ not in served)
 
     def _is_served_by(self, others: Sequence[Slice], ended: Slice) -> bool:
         """Return true if each function of a slice has a ready pod in another, or there is none."""
@@ -236,7 +236,7 @@ class PoolScaler:
     @staticmethod
     def _is_oversized(pool: _Pool, size: PoolSize, fitting: Sequence[Slice], now_ms: float) -> bool:
         """Return true if a smaller slice would have done in place of the only one for a while."""
-        is_larger = [known.percent - size.percent >= OVERSIZE_PERCENT for known in fitting] == [
+        is_larger = [slice_.percent - size.percent >= OVERSIZE_PERCENT for slice_ in fitting] == [
             True
         ]
         if size.slices != 1 or not is_larger:
