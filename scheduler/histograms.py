@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 
 class BucketCounts:
@@ -20,26 +21,32 @@ class BucketCounts:
         total: sum of the observed values.
     """
 
-    __slots__ = ("_counts", "edges", "total")
+    __slots__ = ("_counts", "_exemplars", "edges", "total")
 
     def __init__(self, edges: Sequence[float]) -> None:
         self.edges = tuple(edges)
         self.total = 0.0
         self._counts = [0] * (len(self.edges) + 1)
+        self._exemplars: dict[int, Exemplar] = {}  # by the index of the bucket
 
     def observe(self, value: float, times: int = 1) -> None:
         """Count a value, once or several times."""
         self._counts[bisect_left(self.edges, value)] += times
         self.total += value * times
 
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Return each bucket's edge and the number of values up to it."""
+    def set_exemplar(self, exemplar: Exemplar) -> None:
+        """Set the exemplar of a bucket, that of the exemplar's value."""
+        self._exemplars[bisect_left(self.edges, exemplar.value)] = exemplar
+
+    def cumulative(self) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+        """Return each bucket's edge, the number of values up to it, and its exemplar if any."""
         reached = 0
-        buckets: list[tuple[str, float]] = []
+        buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
         edges = [repr(float(edge)) for edge in self.edges]
-        for edge, count in zip([*edges, "+Inf"], self._counts, strict=True):
+        for index, (edge, count) in enumerate(zip([*edges, "+Inf"], self._counts, strict=True)):
             reached += count
-            buckets.append((edge, reached))
+            exemplar = self._exemplars.get(index)
+            buckets.append((edge, reached, exemplar) if exemplar else (edge, reached))
         return buckets
 
 

@@ -16,6 +16,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from scheduler.histograms import BucketCounts, LabelledHistogram, histogram_family
 from scheduler.model.documents import Workflow
@@ -63,6 +64,12 @@ class WorkflowDurations(Collector):
                 return
             durations = self._series[key] = BucketCounts(edges_s)
         durations.observe(seconds)
+
+    def set_exemplar(self, namespace: str, workflow: str, exemplar: Exemplar) -> None:
+        """Set the exemplar of a bucket to a request that was observed."""
+        durations = self._series.get((namespace, workflow))
+        if durations is not None:
+            durations.set_exemplar(exemplar)
 
     def collect(self) -> Iterable[Metric]:
         """Render the family for the registry."""

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import ALLOWUTF8
+from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 
 from scheduler.gateway import call_report
 from scheduler.gateway.page_history import PERIOD_S
@@ -62,10 +64,12 @@ def admin_server(service: GatewayService) -> HealthServer:
         ListenError: the address is in use, or does not belong to this machine.
     """
 
-    async def exposition() -> AsyncIterator[bytes]:
+    async def exposition(
+        render: Callable[[CollectorRegistry], bytes] = generate_latest,
+    ) -> AsyncIterator[bytes]:
         service.refresh_gauges()
         # A hundred workflows are some ten thousand series, and requests go on meanwhile.
-        yield await asyncio.to_thread(generate_latest, service.metrics.registry)
+        yield await asyncio.to_thread(render, service.metrics.registry)
 
     documents: dict[str, Callable[[], Any]] = {
         "/v1/queues": service.queues,
@@ -80,6 +84,8 @@ def admin_server(service: GatewayService) -> HealthServer:
         fatal_error=lambda: service.fatal_error,
         not_ready_reason=service.not_ready_reason,
         exposition=exposition,
+        # All names are valid; other ways to escape them read each letter.
+        open_metrics=lambda: exposition(partial(generate_open_metrics, escaping=ALLOWUTF8)),
         documents=documents,
         lookups={
             "/v1/requests/": partial(request_report, service.runtime),

@@ -17,6 +17,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -31,6 +32,15 @@ _NS_PER_MS: Final = 1_000_000
 _Attributes = Mapping[str, str | int | float | bool]
 
 
+class _TraceIds(RandomIdGenerator):
+    """Identifiers of spans; a trace without a parent gets the one that is set."""
+
+    next_trace_id: int
+
+    def generate_trace_id(self) -> int:
+        return self.next_trace_id
+
+
 class CallSpans:
     """Sends the spans of calls.
 
@@ -41,7 +51,10 @@ class CallSpans:
 
     def __init__(self, exporter: SpanExporter, *, unix_offset_ms: float) -> None:
         resource = Resource.create({"service.name": "esg-gateway", "service.version": __version__})
-        self._provider = TracerProvider(resource=resource, sampler=ALWAYS_ON)
+        self._ids = _TraceIds()
+        self._provider = TracerProvider(
+            resource=resource, sampler=ALWAYS_ON, id_generator=self._ids
+        )
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("esg-scheduler", __version__)
         self._unix_offset_ms = unix_offset_ms
@@ -72,6 +85,7 @@ class CallSpans:
     def _send(self, trace: CallTrace) -> None:
         parent = TraceContextTextMapPropagator().extract({"traceparent": trace.traceparent})
         cause = call_report.cause(trace, call_report.parts_ms(trace))
+        self._ids.next_trace_id = int(trace.trace_id, 16)
         call = self._tracer.start_span(
             f"infer {trace.workflow[1]}",
             context=parent,

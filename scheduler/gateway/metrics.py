@@ -1,5 +1,6 @@
 """Metrics of the gateway: what its calls and batches report, and gauges read at the scrape."""
 
+import time
 from collections import Counter as Count
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -8,6 +9,7 @@ from typing import NamedTuple
 from prometheus_client import Counter, Info
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from scheduler import __version__
 from scheduler.dispatch.pods import FunctionKey
@@ -162,6 +164,16 @@ class GatewayMetrics(WorkflowMetrics):
             self.cold_starts.labels(*workflow).inc()
         if result == "dropped":
             self._unserved(workflow)
+
+    def late_call_traced(
+        self, workflow: WorkflowKey, duration_s: float, *, request_id: str, trace_id: str
+    ) -> None:
+        """Make a late call the exemplar of its bucket."""
+        labels = {"request_id": request_id}
+        if trace_id:
+            labels["trace_id"] = trace_id
+        exemplar = Exemplar(labels, duration_s, round(time.time(), 3))
+        self.workflow_durations.set_exemplar(*workflow, exemplar)
 
     def call_refused(self, workflow: WorkflowKey, status: int) -> None:
         """Count a call that was refused: any workflow may be named, and the call may be invalid."""

@@ -67,15 +67,15 @@ class PageHistory:
         self._gauges = gauges
         self._clock_s = clock_s
         self._samples: deque[Sample] = deque(maxlen=_SAMPLES_MAX)
-        self._samples.append(self.now())
+        self._samples.append(self.now(gauges()))
 
     async def sample(self) -> None:
         """Add a sample."""
-        self._samples.append(self.now())
+        self._samples.append(self.now(self._gauges()))
 
-    def now(self) -> Sample:
-        """Return the counters of this moment."""
-        metrics, gauges, at_s = self._metrics, self._gauges(), self._clock_s()
+    def now(self, gauges: Gauges) -> Sample:
+        """Return the counters of this moment, at which the gauges were read."""
+        metrics, at_s = self._metrics, self._clock_s()
         held: defaultdict[FunctionKey, float] = defaultdict(float)
         pools: defaultdict[str, float] = defaultdict(float)
         elapsed_hours = 0.0

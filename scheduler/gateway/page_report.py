@@ -9,6 +9,7 @@ from typing import Any
 
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.requests import WorkflowKey
+from scheduler.gateway.metrics import Gauges
 from scheduler.gateway.page_history import HOUR_S, WINDOW_S, PageHistory, Sample, StageKey
 from scheduler.gateway.service import GatewayService
 from scheduler.model.catalogue import Catalogue
@@ -56,7 +57,8 @@ class PageReport:
 
     def overview(self) -> dict[str, Any]:
         """Describe workflows, functions, the pods that run a batch, and problems."""
-        service, now = self._service, self.history.now()
+        service, gauges = self._service, self._service.gauges()
+        now = self.history.now(gauges)
         recent, hour = self.history.before(now, WINDOW_S), self.history.before(now, HOUR_S)
         workflows = service.documents.store.catalogue.workflows
         set_aside = _set_aside_dollars(workflows, recent, now)
@@ -67,7 +69,7 @@ class PageReport:
                 self._workflow(workflow, set_aside[workflow.key], recent, hour, now)
                 for workflow in workflows.values()
             ],
-            "functions": self._functions(recent, now),
+            "functions": self._functions(gauges, recent, now),
             "running_pods": [pod.name for pod in service.runtime.dispatcher.pods if pod.runs],
             "problems": service.unusable_documents(),
             "not_ready": service.not_ready_reason(),
@@ -113,8 +115,8 @@ class PageReport:
             ],
         }
 
-    def _functions(self, recent: Sample, now: Sample) -> list[dict[str, Any]]:
-        service, gauges = self._service, self._service.gauges()
+    def _functions(self, gauges: Gauges, recent: Sample, now: Sample) -> list[dict[str, Any]]:
+        service = self._service
         shares: defaultdict[FunctionKey, Counter[str]] = defaultdict(Counter)
         for pod in service.discovery.known_pods():
             kind = "pooled" if pod.pooled else pod.gpu_model

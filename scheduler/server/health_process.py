@@ -1,11 +1,12 @@
 """Process that answers probes and scrapes for the service that started it.
 
-    python -m scheduler.server.health_process [--page] [--upstream=URL] LISTENER CHANNEL [PATH…]
+    python -m scheduler.server.health_process [OPTION…] LISTENER CHANNEL [PATH…]
 
 LISTENER and CHANNEL are inherited files. PATH is the path of a JSON document of the service, such
 as ``/v1/queues``. With a slash at its end, as ``/v1/requests/``, it is that of documents that the
 service finds by the text behind it. With ``--page`` the process serves the live page, too. It reads
-`UPSTREAM_PATHS` from the health port of another service, if it has the URL.
+`UPSTREAM_PATHS` from the health port of another service, if it has the URL (``--upstream``). With
+``--open-metrics`` scrapers that accept OpenMetrics get it, with exemplars.
 
 Every pod of the cluster may reach the health port. So the service's event loop never sees its
 connections and requests: they are those of this process, whose priority is lower. It reads the
@@ -41,7 +42,9 @@ from scheduler.server.page_files import HEADERS, PageFile, read_page
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 HEALTH_LIMITS = ClientLimits(connections_max=64, keep_alive_s=10)
 """Limits of a health server, whose clients are one kubelet and a few Prometheuses."""
-STATE, METRICS = b"s", b"m"  # questions: one byte; the answer is that byte, a length, and a text
+OPEN_METRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+# Questions: one byte; the answer is that byte, a length, and a text.
+STATE, METRICS, OPEN_METRICS = b"s", b"m", b"o"
 LENGTH_BYTES = 4
 LOOKUP = b"l"  # the byte of a document, a length of two bytes, and a text follow
 NAME_BYTES_MAX: Final = 512
@@ -50,6 +53,7 @@ LOAD_RATIO_MAX = 0.02
 AGE_MAX_S: Final = {
     STATE: 1.0,
     METRICS: 15.0,
+    OPEN_METRICS: 15.0,
 }  # of an answer, before the next request to the service
 DOCUMENT_LOAD_RATIO_MAX = 0.01
 DOCUMENT_AGE_MAX_S: Final = 10.0
@@ -58,6 +62,8 @@ _GZIP_BYTES_MIN: Final = 4096
 ANSWER_S = 4.0  # the kubelet waits 5 s
 _NICE = 10
 _JSON: Final = "application/json"
+_OPEN_METRICS_NAME: Final = b"application/openmetrics-text"
+_OPEN_METRICS_KEY: Final = "openmetrics"  # which is no path of a client
 
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
@@ -163,6 +169,7 @@ class HealthApp:
         channel: questions to the service.
         document_paths: paths of its documents.
         page: files of the live page by path. Default: there is none.
+        has_open_metrics: true if the service renders its metrics in OpenMetrics' format, too.
         upstream: URL of the health port to which `UPSTREAM_PATHS` are passed on; empty: none.
     """
 
@@ -172,23 +179,29 @@ class HealthApp:
         document_paths: Sequence[str] = (),
         *,
         page: Mapping[str, PageFile] | None = None,
+        has_open_metrics: bool = False,
         upstream: str = "",
     ) -> None:
         self._channel = channel
         self._page = page or {}
+        self._has_open_metrics = has_open_metrics
         self._upstream = upstream.rstrip("/")
         questions = document_questions(document_paths)
         self._lookups = {path: q for path, q in questions.items() if path.endswith("/")}
         self._texts = {
             "/metrics": (METRICS, CONTENT_TYPE),
+            _OPEN_METRICS_KEY: (OPEN_METRICS, OPEN_METRICS_TYPE),
             **{p: (q, _JSON) for p, q in questions.items() if p not in self._lookups},
         }
 
     async def __call__(self, scope: Mapping[str, Any], _receive: object, send: Send) -> None:
         path = scope["path"]
+        headers = dict(scope["headers"])
+        accepted = headers.get(b"accept", b"")
+        if path == "/metrics" and self._has_open_metrics and _OPEN_METRICS_NAME in accepted:
+            path = _OPEN_METRICS_KEY
         answer = await self._answer(path, scope["method"])
-        accepted = dict(scope["headers"]).get(b"accept-encoding", b"")
-        await _respond(send, answer, gzipped=b"gzip" in accepted)
+        await _respond(send, answer, gzipped=b"gzip" in headers.get(b"accept-encoding", b""))
 
     async def _answer(self, path: str, method: str) -> Answer:
         read = self._reader(path)
@@ -284,6 +297,7 @@ async def serve(listener: socket.socket, channel: socket.socket, options: Namesp
         questions,
         options.paths,
         page=read_page() if options.page else None,
+        has_open_metrics=options.open_metrics,
         upstream=options.upstream,
     )
     config = uvicorn.Config(
@@ -313,6 +327,7 @@ def main(arguments: Sequence[str]) -> None:
     os.nice(_NICE)
     parser = ArgumentParser()
     parser.add_argument("--page", action="store_true")
+    parser.add_argument("--open-metrics", action="store_true")
     parser.add_argument("--upstream", default="")
     parser.add_argument("listener", type=int)
     parser.add_argument("channel", type=int)

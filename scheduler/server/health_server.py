@@ -20,7 +20,7 @@ import structlog
 from pydantic_core import to_json
 
 from scheduler.server import health_process
-from scheduler.server.health_process import LENGTH_BYTES, LOOKUP, METRICS, STATE
+from scheduler.server.health_process import LENGTH_BYTES, LOOKUP, METRICS, OPEN_METRICS, STATE
 from scheduler.server.sockets import ListenError, listen
 
 log = structlog.get_logger(__name__)
@@ -44,6 +44,8 @@ class HealthSource:
         reports: functions that yield a large document, in parts, by path.
         has_page: true to serve the live page.
         upstream: URL of the health port that has what the page shows of GPUs; empty: this one.
+        open_metrics: function that yields all metrics in OpenMetrics' format, for scrapers that
+            accept it. Default: they get Prometheus' format.
     """
 
     fatal_error: Callable[[], str]
@@ -54,6 +56,7 @@ class HealthSource:
     reports: Mapping[str, Callable[[], AsyncIterator[bytes]]] = field(default_factory=dict)
     has_page: bool = False
     upstream: str = ""
+    open_metrics: Callable[[], AsyncIterator[bytes]] | None = None
 
 
 class HealthServer:
@@ -88,6 +91,8 @@ class HealthServer:
         self._lookups = {questions[path]: find for path, find in source.lookups.items()}
         self._reports = {questions[path]: parts for path, parts in source.reports.items()}
         self._reports[METRICS] = source.exposition
+        if source.open_metrics is not None:
+            self._reports[OPEN_METRICS] = source.open_metrics
         self._on_exit = on_exit
         try:
             self._listener = listen(address, variables, backlog=128)
@@ -123,6 +128,7 @@ class HealthServer:
         with channel, channel_of_process:
             inherited = self._listener.fileno(), channel_of_process.fileno()
             options = ["--page"] if self._source.has_page else []
+            options += ["--open-metrics"] if OPEN_METRICS in self._reports else []
             options.append(f"--upstream={self._source.upstream}")
             arguments = [*options, *map(str, inherited), *self._paths]
             process = subprocess.Popen(  # noqa: ASYNC220, S603 - it only starts this module

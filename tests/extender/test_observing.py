@@ -116,6 +116,13 @@ def test_what_probes_and_scrapes_ask_is_the_same_on_both_ports(both, path):
     assert own.headers["content-type"] == seen.headers["content-type"]
 
 
+def test_a_service_without_exemplars_has_one_format(both):
+    """A scraper that prefers OpenMetrics gets Prometheus' format."""
+    _, client = both
+    answer = client.get("/metrics", headers={"accept": "application/openmetrics-text"})
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -145,12 +145,17 @@ class Records:
 
     def __init__(self):
         self.calls, self.refused, self.batches = [], [], []
+        self.late = []
         self.cold_starts = 0
 
     def call_ended(self, workflow, result, duration_s, *, cold_start=False):
         assert (duration_s is None) == (result == "dropped")
         self.cold_starts += cold_start
         self.calls.append((workflow[1], result))
+
+    def late_call_traced(self, workflow, duration_s, *, request_id, trace_id):
+        assert self.calls[-1] == (workflow[1], "miss")
+        self.late.append((request_id, trace_id))
 
     def call_refused(self, workflow, status):
         self.refused.append(status)

@@ -170,6 +170,20 @@ async def test_spans_are_children_of_the_clients():
         assert 1e18 <= parent.begin_ns <= span.begin_ns <= span.end_ns <= parent.end_ns
 
 
+async def test_a_late_call_without_a_clients_trace_has_one_of_its_own():
+    """The identifier in its report is that of its spans."""
+    with otlp_receiver() as (url, spans):
+        async with bed() as running:
+            running.serve("w", {"a": ()}, slo_ms=20.0)
+            async with sending(running, url):
+                await running.call("w", rows(1), age_ms=30.0)
+                await running.call("w", rows(1), age_ms=30.0)
+                ids = [trace.trace_id for trace in running.runtime.traces.newest_first()]
+    assert len(set(ids)) == len(ids) == 2
+    assert {span.trace_id for span in spans} == set(ids)
+    assert [trace_id for _, trace_id in running.records.late] == ids[::-1]
+
+
 async def test_critical_path_has_the_slower_branch():
     """The path goes through the one of two parallel stages that ended last."""
     async with bed() as running:

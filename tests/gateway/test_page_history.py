@@ -20,6 +20,9 @@ class Clock:
         return self.now_s
 
 
+NO_GAUGES = Gauges({}, {}, {}, {}, 0, {})
+
+
 async def play(gauges):
     """Play ten minutes of two requests each: one is late, and in the last six both are."""
     metrics, clock = gateway_metrics(), Clock()
@@ -37,8 +40,8 @@ async def play(gauges):
 
 async def test_windows_count_their_own_requests():
     """The last five minutes have late requests alone, and the hour has all."""
-    history = await play(Gauges({}, {}, {}, {}, 0, {}))
-    now = history.now()
+    history = await play(NO_GAUGES)
+    now = history.now(NO_GAUGES)
     recent = page_report._requests(history.before(now, 300.0), now, KEY)
     hour = page_report._requests(history.before(now, 3600.0), now, KEY)
     assert (recent["hit"], recent["miss"]) == (0.0, 12.0)
@@ -50,8 +53,8 @@ async def test_windows_count_their_own_requests():
 
 async def test_quantiles_are_within_their_bucket():
     """Answers of 0.3 s and 2 s are in buckets that end at 0.5 s and 2.5 s."""
-    history = await play(Gauges({}, {}, {}, {}, 0, {}))
-    now = history.now()
+    history = await play(NO_GAUGES)
+    now = history.now(NO_GAUGES)
     first = history.before(now, 3600.0)
     assert 250 < page_report._quantile_ms(first, now, KEY, 0.1) <= 500
     assert 1000 < page_report._quantile_ms(first, now, KEY, 0.9) <= 2500
@@ -61,8 +64,9 @@ async def test_quantiles_are_within_their_bucket():
 async def test_what_is_set_aside_is_divided_by_rows():
     """A workflow pays for the pods of its functions, and the pool of its namespace."""
     pool = PoolGauge(slice_percent=100, running_percent=0, process_percent=0, dollars_per_hour=30.0)
-    history = await play(Gauges({}, {}, {}, {FUNCTION: 60.0}, 0, {"n": pool}))
-    now = history.now()
+    gauges = Gauges({}, {}, {}, {FUNCTION: 60.0}, 0, {"n": pool})
+    history = await play(gauges)
+    now = history.now(gauges)
     first = history.before(now, 3600.0)
     # It shares the functions, and has had no request.
     unused = Workflow.model_validate(workflow(name="other", stages=("f", "g")))
@@ -74,6 +78,7 @@ async def test_what_is_set_aside_is_divided_by_rows():
 
 async def test_a_look_between_two_samples_adds_nothing():
     """The price of what is set aside follows from the time, however often the page is read."""
-    history = await play(Gauges({}, {}, {}, {FUNCTION: 60.0}, 0, {}))
-    first, second = history.now(), history.now()
+    gauges = Gauges({}, {}, {}, {FUNCTION: 60.0}, 0, {})
+    history = await play(gauges)
+    first, second = history.now(gauges), history.now(gauges)
     assert second.held_dollars == first.held_dollars != {}

@@ -10,6 +10,9 @@ import signal
 import aiohttp
 import pytest
 import yaml
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.cluster.api import connect
@@ -50,15 +53,15 @@ class Running:
         """Send one request of two rows; return status and JSON."""
         return await self.post(f"/n/v2/models/{name}/infer", BODY)
 
-    async def post(self, path, body):
+    async def post(self, path, body, **headers):
         """Send JSON; return status and JSON."""
-        async with self._client.post(self._url + path, json=body) as answer:
+        async with self._client.post(self._url + path, json=body, headers=headers) as answer:
             return answer.status, json.loads(await answer.read())
 
-    async def health(self, path):
+    async def health(self, path, **headers):
         """Read a path of the health port; None while it does not listen."""
         with contextlib.suppress(aiohttp.ClientConnectionError):
-            async with self._client.get(self.health_url + path) as answer:
+            async with self._client.get(self.health_url + path, headers=headers) as answer:
                 return answer.status, await answer.text()
         return None
 
@@ -78,13 +81,13 @@ class Running:
             for sample in family.samples
         }
 
-    def put_documents(self, *functions, port):
+    def put_documents(self, *functions, port, slo_ms=10_000):
         """Create profiles, servers and a workflow of these functions."""
         self._model_port = port
         for function in functions:
             self.api_server.put(FUNCTION_PROFILES, to_manifest(profile(function)))
             self.api_server.put(FUNCTION_SERVERS, server(function, function, port=port))
-        self.api_server.put(WORKFLOWS, workflow(stages=functions))
+        self.api_server.put(WORKFLOWS, workflow(stages=functions, slo_ms=slo_ms))
 
     def put_pod(self, function, *, port=None, **changed):
         """Create a pod of a function on the loopback, by default with the documents' port."""
@@ -174,6 +177,33 @@ async def test_the_page_shows_workflows_and_late_requests(tmp_path):
         assert (request["workflow"], request["result"]) == ("w", "hit")
         assert request["stages"][0]["pod"] == "n/f-0"
         assert (await gateway.health("/v1/requests"))[1] == "[]"
+
+
+async def test_late_requests_are_exemplars_of_the_durations(tmp_path):
+    """Scrapers that accept OpenMetrics get the last late request of each bucket."""
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    played = PlayedModelServer(run_ms=5)
+    async with played.serving(), running(tmp_path) as gateway:
+        gateway.put_documents("f", port=played.port, slo_ms=1)
+        gateway.put_pod("f")
+        await gateway.until_health("/v1/queues", lambda _, text: '"state":"ready"' in text)
+        traced = {"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"}
+        assert (await gateway.post("/n/v2/models/w/infer", BODY, **traced))[0] == 200
+
+        _, text = await gateway.health("/metrics", Accept="application/openmetrics-text")
+        families = {f.name: f for f in openmetrics_families(text)}
+        [late] = json.loads((await gateway.health("/v1/requests"))[1])
+        [exemplar] = [
+            sample.exemplar
+            for sample in families["esg_workflow_duration_seconds"].samples
+            if sample.exemplar is not None
+        ]
+        assert exemplar.labels == {"request_id": late["id"], "trace_id": trace_id}
+        assert exemplar.value == pytest.approx(late["latency_ms"] / 1000)
+        samples = await gateway.samples()  # in Prometheus' format, without exemplars
+        assert {name for name, *_ in samples} == {
+            sample.name for family in families.values() for sample in family.samples
+        }
 
 
 async def test_profiles_are_refreshed_from_observed_run_times(tmp_path):

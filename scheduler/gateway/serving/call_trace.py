@@ -6,6 +6,7 @@ what a trace means.
 
 import logging
 import math
+import re
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ _ATTEMPT_BYTES: Final = 768  # with the batch, as if no other call shared it
 _WAIT_BYTES: Final = 160
 _TRACEPARENT: Final = b"traceparent"
 _SAMPLED: Final = b"-01"
+_TRACE_ID: Final = re.compile(r"(?!0{32})[0-9a-f]{32}")
 
 Missing = Literal["no_pod", "cold_start", "share", "queue"]
 
@@ -130,6 +132,8 @@ class CallTrace:
         id: identifier among all traces; the ring sets it.
         client_id: identifier that the client gave the call, or None.
         traceparent: header of the client's trace; empty without one.
+        trace_id: identifier of that trace; without one, of its own, which the ring sets where a
+            receiver gets its spans; else empty.
         workflow: key of the workflow; ``stages`` are the names of its stages.
         successors: stages that follow on each stage.
         only: index of the only stage that was run; None: all of them.
@@ -151,6 +155,7 @@ class CallTrace:
         "result",
         "stages",
         "successors",
+        "trace_id",
         "traceparent",
         "waits",
         "workflow",
@@ -175,6 +180,8 @@ class CallTrace:
         for name, value in headers:
             if name == _TRACEPARENT:
                 self.traceparent = value.decode("latin-1")[:ID_CHARACTERS_MAX]
+        client_trace_id = "".join(self.traceparent.split("-")[1:2])
+        self.trace_id = client_trace_id if _TRACE_ID.fullmatch(client_trace_id) else ""
         self.workflow: WorkflowKey = request.workflow
         self.stages = stages
         self.successors = request.graph.successors
@@ -197,12 +204,6 @@ class CallTrace:
             + _ATTEMPT_BYTES * len(self.attempts)
             + _WAIT_BYTES * len(self.waits)
         )
-
-    @property
-    def trace_id(self) -> str:
-        """Identifier of the client's trace; empty without one."""
-        fields = self.traceparent.split("-")
-        return fields[1] if len(fields) > 1 else ""
 
 
 class TraceRing:
@@ -269,6 +270,7 @@ class TraceRing:
         while self.size_bytes > self._bytes_max and len(self._traces) > 1:
             self.size_bytes -= self._traces.popleft().size_bytes
         if self.on_added is not None:
+            trace.trace_id = trace.trace_id or secrets.token_hex(16)
             self.on_added(trace)
 
     def find(self, identifier: str) -> CallTrace | None:

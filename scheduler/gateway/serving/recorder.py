@@ -42,6 +42,11 @@ class CallRecorder(Protocol):
     ) -> None:
         """Count a call of a whole workflow: in time, late, or without an answer (None)."""
 
+    def late_call_traced(
+        self, workflow: WorkflowKey, duration_s: float, *, request_id: str, trace_id: str
+    ) -> None:
+        """Receive identifiers of a late call of a whole workflow; ``trace_id`` may be empty."""
+
     def call_refused(self, workflow: WorkflowKey, status: int) -> None:
         """Count a call that was refused: any workflow may be named, and the call may be invalid."""
 

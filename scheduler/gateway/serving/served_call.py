@@ -117,7 +117,15 @@ class ServedCall:
             return
         traces.log_call(request, result, ended_ms)
         if traces.takes(result, self.call.headers):
-            traces.add(self._trace(request, result, ended_ms))
+            trace = self._trace(request, result, ended_ms)
+            traces.add(trace)
+            if result == "miss" and self.only is None:
+                recorder.late_call_traced(
+                    self.served.key,
+                    (ended_ms - request.arrival_ms) / 1000,
+                    request_id=trace.id,
+                    trace_id=trace.trace_id,
+                )
 
     def _report(self, recorder: CallRecorder, latency_ms: float) -> CallResult | None:
         """Return the result of a call; None: it was invalid, or another replica answers it."""
