@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from scheduler import __version__
 from scheduler.model.document_reader import DocumentError
+from scheduler.model.message_text import reason_of
 from workbench.reports.renderer import MissingReportLibraryError
 
 REPOSITORY = Path(__file__).parents[1]
@@ -62,7 +63,7 @@ def errors_of(path: Path) -> Iterator[None]:
         MarkError,
         MissingReportLibraryError,
     ) as error:
-        typer.echo(f"error: {path}: {error}", err=True)
+        typer.echo(f"error: {path}: {reason_of(error)}", err=True)
         raise typer.Exit(1) from None
 
 

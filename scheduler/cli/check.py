@@ -55,8 +55,11 @@ def check_documents(
         ]
     )
     if not documents.documents and not problems:
-        text = f"no document of {GROUP}; name files or folders that have some"
-        problems = [Problem(str(paths[0]), "the file", "", text)]
+        text = (
+            f"no Workflow, FunctionProfile or FunctionServer of {GROUP}; name files or folders "
+            "that have some"
+        )
+        problems = [Problem(", ".join(map(str, paths)), "", "", text)]
     errors = [problem for problem in problems if strict or not problem.warning]
     kinds = Counter[str](document.kind for _, document in documents.documents)
     if as_json:

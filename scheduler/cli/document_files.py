@@ -11,6 +11,7 @@ import typer
 from scheduler.cli.environment import from_environment
 from scheduler.model.document_reader import Problem, items_of, label, read_documents, with_lines
 from scheduler.model.documents import Document
+from scheduler.model.message_text import reason_of
 from scheduler.model.yaml_parser import YamlError, parse_yaml
 from scheduler.settings import Settings
 
@@ -89,19 +90,14 @@ def read_nodes(path: Path) -> list[Any]:
         raws = parse_yaml(path.read_text(encoding="utf-8"))
         return [item for raw in raws for item in items_of(raw) if item]
     except (OSError, UnicodeDecodeError, YamlError) as error:
-        raise typer.BadParameter(f"{path}: {reading_error(error)}") from None
-
-
-def reading_error(error: Exception) -> str:
-    """Return why a file cannot be read, without its name."""
-    return str(getattr(error, "strerror", None) or error)
+        raise typer.BadParameter(f"{path}: {reason_of(error)}") from None
 
 
 def _read_file(file: Path, into: DocumentSet) -> None:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot be read: {reading_error(error)}"
+        message = f"cannot be read: {reason_of(error)}"
         into.problems.append(Problem(str(file), "the file", "", message))
         return
     documents, problems = read_documents(text, str(file))

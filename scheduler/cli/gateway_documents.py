@@ -9,6 +9,7 @@ import aiohttp
 
 from scheduler.cluster.api import Api, connect
 from scheduler.cluster.errors import ApiError, ClusterError
+from scheduler.model.message_text import quoted, reason_of
 
 _PODS = {
     "labelSelector": "app.kubernetes.io/name=esg-scheduler,app.kubernetes.io/component=gateway"
@@ -48,9 +49,12 @@ async def _read_url(path: str, url: str) -> dict[str, Any]:
             session.get(url + quote(path)) as answer,
         ):
             text = await answer.text()
+    except aiohttp.InvalidURL:
+        raise GatewayReadError(f"{quoted(url)} is no URL; write http://HOST:8890") from None
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        reason = reason_of(error) or f"no answer within {_TIMEOUT.total:g} s"
         raise GatewayReadError(
-            f"cannot read {url}: {error!r}; give a gateway's health port"
+            f"cannot read {url}: {reason}; give a gateway's health port"
         ) from None
     if answer.status == 404:  # noqa: PLR2004
         return {}

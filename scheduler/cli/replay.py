@@ -9,6 +9,7 @@ import typer
 
 from scheduler.extender.replay import replay
 from scheduler.extender.snapshot import SnapshotError
+from scheduler.model.message_text import reason_of
 
 _NODES_SHOWN = 20
 
@@ -31,7 +32,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SnapshotError(f"cannot be read: {error}; save it with curl …/v1/snapshot") from None
+        reason = reason_of(error)
+        raise SnapshotError(f"cannot be read: {reason}; save it with curl …/v1/snapshot") from None
     if not isinstance(content, dict):
         raise SnapshotError("it is not a JSON object; save it with curl …/v1/snapshot")
     return content

@@ -31,7 +31,7 @@ class Problem:
     """One fault of a document, described so that its author can correct it."""
 
     source: str  # file name or other origin of the text
-    document: str  # "Workflow default/image-classification", or "document 3"
+    document: str  # "Workflow default/image-classification", "document 3", or "" for all
     field: str  # "spec.stages[1].after", or "" for the whole document
     message: str
     warning: bool = False
@@ -39,9 +39,8 @@ class Problem:
     line: int = 0  # in the source, from 1; 0 if it is not known
 
     def __str__(self) -> str:
-        place = f"{self.document}: {self.field}" if self.field else self.document
         source = f"{self.source}:{self.line}" if self.line else self.source
-        return f"{source}: {place}: {self.message}"
+        return ": ".join(filter(None, (source, self.document, self.field, self.message)))
 
 
 class DocumentError(ValueError):

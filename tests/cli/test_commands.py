@@ -199,12 +199,16 @@ def test_check_is_strict_on_request(tmp_path):
 
 
 def test_a_file_of_another_program_is_an_error_with_a_reason(tmp_path):
-    """A Deployment alone is nothing to check."""
-    file = tmp_path / "deployment.yaml"
-    file.write_text("{apiVersion: apps/v1, kind: Deployment}", encoding="utf-8")
-    result = esg("check", file)
+    """Deployments alone are nothing to check, and all files with them alone are named."""
+    files = [tmp_path / name for name in ("deployment.yaml", "others.yaml")]
+    for file in files:
+        file.write_text("{apiVersion: apps/v1, kind: Deployment}", encoding="utf-8")
+    result = esg("check", *files)
     assert result.exit_code == 1
-    assert f"error: {file}: the file: no document of esg-scheduler.io" in result.stderr
+    assert result.stderr == (
+        f"error: {files[0]}, {files[1]}: no Workflow, FunctionProfile or FunctionServer of "
+        "esg-scheduler.io; name files or folders that have some\n"
+    )
 
 
 def test_a_key_that_occurs_twice_is_refused(tmp_path):

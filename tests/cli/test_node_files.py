@@ -8,7 +8,7 @@ from scheduler.settings import Settings
 
 BROKEN = {
     "not YAML": ("a: [", "while parsing a flow"),
-    "binary": (b"\xff\xfe\x00", "can't decode"),
+    "binary": (b"\xff\xfe\x00", "is not UTF-8"),
     "not a node": ("- 1", "document 1 is no Node with a metadata.name"),
     "no name": ("kind: Node\nmetadata: {}", "document 1 is no Node with a metadata.name"),
     "a name that is a number": ("metadata: {name: 7}", "is no Node with a metadata.name"),

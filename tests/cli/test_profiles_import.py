@@ -199,7 +199,7 @@ PROBLEMS = {
     "an empty file": ("", [], "the file: is empty; its first line must name the columns"),
     "no row": (HEADER, [], "the file: has no row below the column names"),
     "an open quote": (HEADER + 'f,"1', [], "line 2: is not CSV: unexpected end of data"),
-    "UTF-16": (GRID.encode("utf-16"), [], "the file: cannot be read: 'utf-8' codec can't decode"),
+    "UTF-16": (GRID.encode("utf-16"), [], "the file: cannot be read: it is not UTF-8"),
     "too few values": (HEADER + "f,1,1\n", [], "line 2: has 3 values for 7 columns"),
     "too many values": (HEADER + ROW + "f,1,1,5,3,4,1000,\n", [], "line 3: has 8 values for 7 columns"),
     "a column twice": ("cpu,cpu\n1,1\n", [], "the columns: 'cpu' occurs 2 times; rename one"),

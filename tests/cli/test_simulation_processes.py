@@ -102,7 +102,7 @@ def test_a_policy_of_a_file(tmp_path):
         ("", "Missing", "the file has no class 'Missing'"),
         ("class Wrong: ...", "Wrong", "is no class derived from Policy"),
         ("1 / 0", "Any", "cannot be imported: ZeroDivisionError"),
-        (None, "Any", "cannot be imported: FileNotFoundError"),
+        (None, "Any", "does not exist"),
     ],
 )
 def test_a_file_without_a_policy(tmp_path, source, target, message):

@@ -405,7 +405,10 @@ def test_a_file_without_documents(tmp_path, content):
     """A file without documents is an error with a reason."""
     status, output = check(tmp_path, content)
     assert status == 1
-    assert "the file: no document of esg-scheduler.io; name files or folders that have" in output
+    assert (
+        "no Workflow, FunctionProfile or FunctionServer of esg-scheduler.io; name files or folders that have"
+        in output
+    )
     assert output.endswith("no document: 1 error, 0 warnings\n")
 
 

@@ -147,7 +147,11 @@ def test_errors():
             (("ftp://127.0.0.1:1",), 2, "must have the form grpc://HOST:PORT"),
             ((url, "--batches", "1,,2"), 2, "must have the form 1,2,4"),
             ((url, "--input", "z=3"), 1, "the model has no input 'z'; it has 'x'"),
-            ((url, "--input", "x=none.npy"), 1, "none.npy cannot be read"),
+            (
+                (url, "--input", "x=none.npy"),
+                1,
+                "none.npy cannot be read: No such file or directory",
+            ),
             ((url, "--input", "x=3,a"), 1, "neither a .npy file nor the shape of one row"),
             (("http://127.0.0.1:1",), 1, "127.0.0.1:1"),
         ):

@@ -12,6 +12,7 @@ from scheduler.cluster.errors import ClusterError
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import FunctionProfile, to_manifest
+from scheduler.model.message_text import reason_of
 from workbench.commands.profile_output import refuse, write_text
 from workbench.profiles.batch_inputs import InputError
 from workbench.profiles.gpu_memory import GpuMemoryError
@@ -93,7 +94,7 @@ def write_measurement(
     except _ERRORS as error:
         refuse([error])
     except OSError as error:
-        refuse([f"{file} cannot be written: {error.strerror}"])
+        refuse([f"{file} cannot be written: {reason_of(error)}"])
     _print(profile, points, output)
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import urlopen
 
-from scheduler.cli.document_files import DocumentSet, read_sound, reading_error, require_sound
+from scheduler.cli.document_files import DocumentSet, read_sound, require_sound
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import Document, FunctionProfile
+from scheduler.model.message_text import reason_of
 from workbench.commands.profile_output import refuse
 from workbench.profiles.bundles import ProfileText, read_bundle
 
@@ -30,7 +30,7 @@ def read_published(place: str, function: str | None) -> ProfileText:
         refuse(
             error.problems
             if isinstance(error, DocumentError)
-            else [f"{place} cannot be read: {_reason(error)}"]
+            else [f"{place} cannot be read: {reason_of(error)}"]
         )
     require_sound(DocumentSet([(place, profile) for profile in bundle.profiles], []))
     return ProfileText(bundle.header, _profiles_of(bundle.profiles, place, function))
@@ -57,7 +57,3 @@ def _text(place: str) -> str:
     if len(content) > _BYTES_MAX:
         raise ValueError(f"it is larger than {_BYTES_MAX // 2**20} MiB")
     return content.decode()
-
-
-def _reason(error: Exception) -> str:
-    return str(error.reason) if isinstance(error, URLError) else reading_error(error)

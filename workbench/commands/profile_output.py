@@ -8,7 +8,7 @@ from typing import NoReturn
 import typer
 
 from scheduler.model.document_reader import Problem
-from scheduler.model.message_text import quoted
+from scheduler.model.message_text import quoted, reason_of
 
 _PROBLEMS_SHOWN_MAX = 20
 _NUMBERS = re.compile(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*", re.ASCII)
@@ -63,4 +63,4 @@ def write_text(out: Path, text: str) -> None:
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        refuse([Problem(str(out), "the file", "", f"cannot be written: {error.strerror}")])
+        refuse([Problem(str(out), "the file", "", f"cannot be written: {reason_of(error)}")])

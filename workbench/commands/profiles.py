@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from scheduler.model.document_reader import DocumentError, Problem
-from scheduler.model.message_text import quoted
+from scheduler.model.message_text import quoted, reason_of
 from workbench.commands.profile_output import name_value_pairs, number_list, refuse, write_text
 from workbench.profiles.latency_units import Unit
 from workbench.profiles.measured_rows import CsvLayout, MeasuredRows, read_rows
@@ -97,7 +97,6 @@ def _text(file: Path) -> str:
         # Bytes, because the csv module handles line ends itself; utf-8-sig drops a byte order mark.
         return file.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or f"{error}; it must be UTF-8"
         raise DocumentError(
-            [Problem(str(file), "the file", "", f"cannot be read: {reason}")]
+            [Problem(str(file), "the file", "", f"cannot be read: {reason_of(error)}")]
         ) from None

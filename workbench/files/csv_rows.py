@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from scheduler.model.document_reader import DocumentError, Problem
-from scheduler.model.message_text import quoted
+from scheduler.model.message_text import quoted, reason_of
 
 _LINE_MAX = 1 << 20  # bytes; a day of minutes needs a hundredth
 
@@ -90,5 +90,5 @@ def _lines(file: Path) -> Generator[str]:
                 except UnicodeDecodeError as error:
                     raise row_error(file, number, f"is not UTF-8: {error.reason}") from None
     except OSError as error:
-        message = f"cannot be read: {error.strerror}"
+        message = f"cannot be read: {reason_of(error)}"
         raise DocumentError([Problem(str(file), "the file", "", message)]) from None

@@ -7,6 +7,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from scheduler.model.document_reader import DocumentError, Problem
+from scheduler.model.message_text import reason_of
 from workbench.files.csv_table import file_error
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ def read_json(file: Path, form: TypeAdapter[T]) -> T:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise file_error(file, f"cannot be read: {error.strerror}") from None
+        raise file_error(file, f"cannot be read: {reason_of(error)}") from None
     try:
         return form.validate_json(content)
     except ValidationError as error:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.gateway.scaling.warm_up import NoZerosError, zeros
-from scheduler.model.message_text import listed, quoted
+from scheduler.model.message_text import listed, quoted, reason_of
 from scheduler.oip.datatypes import BYTES, DATATYPES
 from scheduler.oip.errors import MessageError
 from scheduler.oip.infer_request import InferRequest
@@ -107,7 +107,7 @@ def _read_rows(file: str) -> "np.ndarray[Any, Any]":
     try:
         rows = np.load(Path(file), allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise InputError(f"--input: {file} cannot be read: {error}") from None
+        raise InputError(f"--input: {file} cannot be read: {reason_of(error)}") from None
     if not isinstance(rows, np.ndarray) or rows.ndim == 0 or rows.size == 0:
         raise InputError(f"--input: {file} has no rows; its first dimension must be the rows")
     return rows

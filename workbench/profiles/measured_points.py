@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 from scheduler.model.document_fields import Name
 from scheduler.model.document_reader import DocumentError, Problem, parse_document
 from scheduler.model.documents import FunctionProfile, ProfiledConfiguration
+from scheduler.model.message_text import reason_of
 from scheduler.model.names import GROUP
 from workbench.profiles.adaptive_plan import Point
 from workbench.profiles.batch_times import BatchTimes
@@ -94,7 +95,7 @@ def read_points(file: Path) -> list[MeasuredPoint]:
         return []
     except (OSError, UnicodeDecodeError) as error:
         raise DocumentError(
-            [Problem(str(file), "the file", "", f"cannot be read: {error}")]
+            [Problem(str(file), "the file", "", f"cannot be read: {reason_of(error)}")]
         ) from None
     points = []
     for number, line in enumerate(text.splitlines(keepends=True), start=1):

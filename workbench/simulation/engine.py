@@ -6,6 +6,7 @@ from time import perf_counter
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError
+from scheduler.model.message_text import os_error_text
 from workbench.simulation.arrival_stream import expected_rates_rps, stream
 from workbench.simulation.errors import RunError
 from workbench.simulation.live.simulation import WarmSimulation
@@ -68,7 +69,9 @@ def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     except RunError as error:
         error.result = simulation.result()
         raise
-    except (DocumentError, OSError) as error:
+    except OSError as error:
+        raise RunError(os_error_text(error), simulation.result()) from error
+    except DocumentError as error:
         raise RunError(str(error), simulation.result()) from error
     return simulation.result()
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError, Problem
-from scheduler.model.message_text import quoted
+from scheduler.model.message_text import quoted, reason_of
 from workbench.simulation.workloads.arrivals import UNLIMITED, ChunkedArrivals, WorkflowKey
 
 BATCH_ENDED, CALL_ENDED = "batch ended", "call ended"  # events of the log
@@ -95,7 +95,8 @@ def read_log(file: Path, catalogue: Catalogue) -> GatewayLog:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError([Problem(str(file), "the file", "", str(error))]) from None
+        message = f"cannot be read: {reason_of(error)}"
+        raise DocumentError([Problem(str(file), "the file", "", message)]) from None
     calls = _read(file, lines, CALL_ENDED, lambda fields: _call(fields, catalogue))
     batches = _read(file, lines, BATCH_ENDED, lambda fields: _batch(fields, catalogue))
     return GatewayLog(calls=calls, batches=batches)

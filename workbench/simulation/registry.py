@@ -97,6 +97,8 @@ def _from_file(name: str) -> object:
 @cache
 def _module(file: Path, name: str) -> ModuleType:
     """Import a file once per process; ``name`` is for the message."""
+    if not file.exists():
+        raise UnknownPolicyError(f"policy {name}: {file} does not exist")
     spec = spec_from_file_location(f"esg_policy_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise UnknownPolicyError(f"policy {name}: {file} is no Python file")

@@ -8,7 +8,7 @@ from pydantic_core import from_json
 
 from scheduler.gateway.http.exchange import HttpResponse, ServerConnection, StaleConnectionError
 from scheduler.gateway.model_server import ModelServerError
-from scheduler.model.message_text import quoted
+from scheduler.model.message_text import quoted, reason_of
 
 _ERROR_TEXT_BYTES = 2000
 
@@ -106,7 +106,7 @@ class HttpPool:
                     ssl=None if self._tls is None else self._tls(),
                 )
         except OSError as error:  # TimeoutError is one
-            reason = error.strerror or f"no answer within {self._connect_s:g} s"
+            reason = reason_of(error) or f"no answer within {self._connect_s:g} s"
             message = f"cannot connect to {self.name}: {reason}"
             raise ModelServerError(503, message, retryable=True, is_unreachable=True) from None
         return connection

@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from scheduler.model.document_reader import DocumentError
+from scheduler.model.message_text import os_error_text
 from studies.training.command.report import write_jobs_report
 from studies.training.command.table import print_jobs_table
 from studies.training.errors import JobsError
@@ -142,7 +143,7 @@ def _wrote(out: Path, outcomes: Sequence[JobsOutcome]) -> bool:
     try:
         write_jobs_report(out, outcomes)
     except OSError as error:
-        typer.echo(f"error: {error.filename or out}: {error.strerror}", err=True)
+        typer.echo(f"error: {os_error_text(error, out)}", err=True)
         return False
     return True
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scheduler.model.message_text import reason_of
 from workbench.files.csv_table import file_error
 
 THROUGHPUTS_FILE = Path("throughput/gavel/simulation_throughputs.json")
@@ -43,7 +44,7 @@ def read_throughputs(
     try:
         tables = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise file_error(file, f"cannot be read: {error}") from None
+        raise file_error(file, f"cannot be read: {reason_of(error)}") from None
     if not isinstance(tables, dict):
         raise file_error(file, "is no JSON object of GPU models")
     missing = sorted(set(models) - tables.keys())

@@ -3,6 +3,7 @@
 from time import perf_counter
 
 from scheduler.model.document_reader import DocumentError
+from scheduler.model.message_text import os_error_text
 from studies.training.engine import simulate_jobs
 from studies.training.errors import JobsError
 from studies.training.output.jobs_csv import write_jobs_csv
@@ -28,7 +29,9 @@ class JobsWorker(SeriesWorker[JobsSetup, JobsOutcome]):
                 job.folder.mkdir(parents=True, exist_ok=True)
                 write_jobs_csv(job.folder / JOBS_FILE, result)
                 write_placement_trace(job.folder / TRACE_FILE, result)
-        except (JobsError, DocumentError, OSError) as error:
+        except OSError as error:
+            return JobsOutcome(setup=job, failure=os_error_text(error))
+        except (JobsError, DocumentError) as error:
             return JobsOutcome(setup=job, failure=str(error))
         return JobsOutcome(setup=job, result=result, wall_s=wall_s)
 

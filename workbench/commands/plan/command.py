@@ -14,6 +14,7 @@ from scheduler.cli.fleet_file import read_fleet
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
+from scheduler.model.message_text import reason_of
 from scheduler.search.cost_curves import curves
 from scheduler.search.planned_stage import planned_stage
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
@@ -121,6 +122,6 @@ def _write(path: Path, page: str) -> None:
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
-        typer.echo(f"error: {path}: cannot be written: {error.strerror}", err=True)
+        typer.echo(f"error: {path}: cannot be written: {reason_of(error)}", err=True)
         raise typer.Exit(1) from None
     typer.echo(f"wrote {path}", err=True)

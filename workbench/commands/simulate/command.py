@@ -13,7 +13,7 @@ import yaml
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import Document
-from scheduler.model.message_text import listed
+from scheduler.model.message_text import listed, os_error_text
 from workbench.commands.simulate.jobs import checked, generated_functions
 from workbench.commands.simulate.progress import run_jobs
 from workbench.commands.simulate.report import facts_of, write_report
@@ -93,7 +93,7 @@ def _write_scenario(out: Path, effective: str) -> None:
         out.mkdir(parents=True, exist_ok=True)
         (out / SCENARIO_FILE).write_text(effective, encoding="utf-8")
     except OSError as error:
-        raise _refused(f"{error.filename or out}: {error.strerror}") from None
+        raise _refused(os_error_text(error, out)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _outcomes(series: _Series, out: Path | None, *, resume: bool) -> tuple[list[
         typer.echo("stopped", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except OSError as error:
-        raise _refused(f"{out}: {error.strerror}") from None
+        raise _refused(os_error_text(error, out)) from None
     finally:  # an interrupted series keeps the runs that are complete
         outcomes = with_common_warm_up([numbered[number] for number in sorted(numbered)])
         written = out is None or not out.is_dir() or _wrote(write_results, out, outcomes, facts)
@@ -158,7 +158,7 @@ def _wrote(
     try:
         write(out, outcomes, facts)
     except OSError as error:
-        typer.echo(f"error: {error.filename or out}: {error.strerror}", err=True)
+        typer.echo(f"error: {os_error_text(error, out)}", err=True)
         return False
     return True
 

@@ -10,10 +10,10 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from scheduler.cli.document_files import read_nodes, read_settings, reading_error
+from scheduler.cli.document_files import read_nodes, read_settings
 from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.documents import Document, FunctionProfile
-from scheduler.model.message_text import listed, quoted
+from scheduler.model.message_text import listed, quoted, reason_of
 from scheduler.model.node import Node, NodeError, checked_node, node_from_json
 from scheduler.model.yaml_parser import YamlError, parse_yaml
 from workbench.commands.simulate.jobs import documents_of
@@ -42,7 +42,7 @@ class ScenarioKeys:
         try:
             documents = [text for text in parse_yaml(file.read_text("utf-8")) if text is not None]
         except (OSError, UnicodeDecodeError, YamlError) as error:
-            raise _error(file, "the file", reading_error(error)) from None
+            raise _error(file, "the file", reason_of(error)) from None
         if len(documents) > 1 or not all(isinstance(keys, Mapping) for keys in documents):
             raise _error(file, "the file", "must be one mapping of keys")
         for keys in documents:

@@ -5,6 +5,7 @@ from time import perf_counter
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_reader import DocumentError
+from scheduler.model.message_text import os_error_text
 from workbench.simulation.engine import Stop, simulate
 from workbench.simulation.errors import RunError, UnknownPolicyError
 from workbench.simulation.loop import Observers, OnRequest, OnSpan
@@ -47,13 +48,9 @@ def run(job: SimulationJob, catalogue: Catalogue, *, stop: Stop, progress: Progr
             )
     except RunError as error:
         result, failure = error.result, str(error)
-    except (
-        UnknownPolicyError,
-        DocumentError,
-        UnknownDocumentError,
-        ScenarioError,
-        OSError,
-    ) as error:
+    except OSError as error:
+        failure = os_error_text(error)
+    except (UnknownPolicyError, DocumentError, UnknownDocumentError, ScenarioError) as error:
         failure = str(error)
     if result is not None and not failure and stop() and result.requests != job.requests:
         failure, stopped = STOPPED, True
