@@ -12,10 +12,10 @@ from math import inf
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.search.completion import complete
 from scheduler.search.dag import Composition, Dag, decompose, numbered
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
-from workbench.commands.plan.completion import complete
 from workbench.profiles.builders import workflow
 from workbench.profiles.generated import FUNCTIONS, generated_profile, generated_workflow
 

@@ -11,12 +11,12 @@ from scheduler.model.documents import GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
 from scheduler.model.plan import Configuration
 from scheduler.model.progress import InstanceProgress
+from scheduler.search.completion import complete
 from scheduler.search.planner import NoNodeError, Planner, PlanningError
 from scheduler.search.workflows import FLEETS_MAX
 from tests.examples import examples
 from tests.search.factories import CHAIN, N_SHAPE, catalogue, catalogues
 from tests.search.harness import assert_agrees, plan_request
-from workbench.commands.plan.completion import complete
 from workbench.profiles.builders import profile
 
 # (batch, cpu, gpu_percent, latency_ms); memory is 100 MiB per unit of batch.

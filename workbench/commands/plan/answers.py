@@ -3,9 +3,9 @@
 from typing import Any
 
 from scheduler.model.documents import Workflow
+from scheduler.search.completion import complete
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.settings import Settings
-from workbench.commands.plan.completion import complete
 from workbench.reports.planned import PlannedStage
 
 

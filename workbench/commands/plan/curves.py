@@ -5,9 +5,9 @@ from dataclasses import replace
 from math import inf
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.search.completion import complete
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
-from workbench.commands.plan.completion import complete
 from workbench.reports.planned import TOLERANCE, Curve
 
 _SAMPLES = 128

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Completion, Prices
+from scheduler.search.completion import complete
 from scheduler.search.planner import Planner, PlanRequest, Rules
 from tests.examples import examples
 from tests.search.factories import (
@@ -21,7 +22,6 @@ from tests.search.factories import (
     catalogues,
     noisy_catalogue,
 )
-from workbench.commands.plan.completion import complete
 from workbench.profiles.builders import profile
 
 RELATIVE = 1e-9
