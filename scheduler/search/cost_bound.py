@@ -6,6 +6,7 @@ those of the cheapest completion of the workflow within its SLO.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import inf
 from statistics import fmean
 
@@ -13,10 +14,24 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Prices
+from scheduler.search.completion import complete
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
 
 WorkflowKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StageLimit:
+    """Part of a stage in the least cost of a request.
+
+    Attributes:
+        stage_ms: time of the configuration that the least cost has there.
+        dollars: cost of one request in its batch.
+    """
+
+    stage_ms: float
+    dollars: float
 
 
 def request_bounds_dollars(
@@ -40,6 +55,20 @@ def request_bounds_dollars(
     }
 
 
+def stage_limits(
+    catalogue: Catalogue, prices: Prices, fleet: FleetCapacity | None = None
+) -> dict[WorkflowKey, dict[str, StageLimit]]:
+    """Divide the least cost of a request among its stages, by name; empty where none is in time.
+
+    The parts add up to `request_bounds_dollars`, whose arguments and errors these are.
+    """
+    planner = Planner(catalogue, Rules(prices=prices))
+    return {
+        key: _stage_limits(planner, workflow, fleet)
+        for key, workflow in catalogue.workflows.items()
+    }
+
+
 def mean_bound_dollars(
     bounds_dollars: Mapping[WorkflowKey, float], requests: Mapping[WorkflowKey, float] | None = None
 ) -> float:
@@ -57,10 +86,28 @@ def mean_bound_dollars(
 def _request_bound_dollars(
     planner: Planner, workflow: Workflow, fleet: FleetCapacity | None
 ) -> float:
-    namespace, name = workflow.key
-    entry = next(stage.name for stage in workflow.spec.stages if not stage.after)
-    request = PlanRequest(namespace=namespace, workflow=name, stage=entry, fleet=fleet, k=1)
-    plan = planner.plan(request)
+    plan = planner.plan(_request(workflow, fleet))
     if not plan.feasible:
         return inf
     return plan.candidates[0].path_cost_dollars / (1.0 + plan.epsilon)
+
+
+def _stage_limits(
+    planner: Planner, workflow: Workflow, fleet: FleetCapacity | None
+) -> dict[str, StageLimit]:
+    bound_dollars = _request_bound_dollars(planner, workflow, fleet)
+    if bound_dollars == inf:
+        return {}
+    completion = complete(planner, _request(workflow, fleet))
+    ratio = bound_dollars / completion.cost_dollars  # 1, but for the error of an inexact plan
+    return {
+        run.stage: StageLimit(run.configuration.latency_ms, ratio * run.cost_dollars)
+        for run in completion.runs
+    }
+
+
+def _request(workflow: Workflow, fleet: FleetCapacity | None) -> PlanRequest:
+    """Return the request for a plan of the whole workflow."""
+    namespace, name = workflow.key
+    entry = next(stage.name for stage in workflow.spec.stages if not stage.after)
+    return PlanRequest(namespace=namespace, workflow=name, stage=entry, fleet=fleet, k=1)

@@ -44,10 +44,11 @@ def test_a_narrow_terminal_shows_fewer_columns(monkeypatch):
     """80 columns hold hits and cost; standard error names the missing columns."""
     monkeypatch.setenv("COLUMNS", "80")
     done = simulate("--policy", "minimum", "--setting", "moderate-normal", "--seed", "1,2")
-    (row,) = [line.split() for line in done.stdout.splitlines() if "moderate-normal" in line]
+    row, split = [line.split() for line in done.stdout.splitlines() if "moderate-normal" in line]
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert row[1] == "minimum"
     assert float(row[-1]) > 1.0  # paid / B0
+    assert float(split[-1]) > float(split[2]) > 0.0  # paid, and the limit
     assert "planning µs a call" in done.stderr
     assert "in SLO" not in done.stderr.partition("columns are too few")[2]
 
@@ -57,7 +58,11 @@ def test_people_get_a_table():
     done = simulate("--policy", "exact,minimum", "--setting", "moderate-light", "--seed", "1,2")
     assert done.exit_code == 0, done.output
     rows = [line.split() for line in done.stdout.splitlines() if "moderate-light" in line]
-    assert [row[1] for row in rows] == ["exact", "minimum"]
+    assert [row[1] for row in rows] == 2 * ["exact", "minimum"]
+    for row in rows[2:]:  # the parts of what is paid
+        *parts, paid, fragmentation = map(float, row[2:])
+        assert sum(parts) == pytest.approx(paid, abs=4e-4)  # each is rounded
+        assert fragmentation > 0.0
     assert "±" in done.stdout
     assert "set aside" in done.stdout
     assert "short" in done.stdout  # the verdict on a run of some seconds

@@ -11,7 +11,12 @@ from numba import config
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
 from scheduler.model.plan import Prices
-from scheduler.search.cost_bound import mean_bound_dollars, request_bounds_dollars
+from scheduler.search.cost_bound import (
+    StageLimit,
+    mean_bound_dollars,
+    request_bounds_dollars,
+    stage_limits,
+)
 from scheduler.search.planner import PlanRequest
 from tests.examples import examples
 from tests.search.factories import (
@@ -69,6 +74,32 @@ def test_is_the_cheapest_of_all_completions(documents: Catalogue) -> None:
     """Brute force over workflows with several entries, forks, joins; inf where none fits."""
     (bound,) = request_bounds_dollars(documents, Prices()).values()
     assert bound == pytest.approx(least_dollars(documents), rel=ROUNDING)
+    (stages,) = stage_limits(documents, Prices()).values()
+    assert sum(limit.dollars for limit in stages.values()) == pytest.approx(
+        0.0 if bound == inf else bound
+    )
+    if stages:
+        check_parts(documents, stages)
+
+
+def check_parts(documents: Catalogue, stages: dict[str, StageLimit]) -> None:
+    """Check that each part is a configuration, and that together they are in time."""
+    spec = documents.workflow(*KEY).spec
+    ends_ms: dict[str, float] = {}
+    for stage in spec.stages:  # listed in their order
+        limit = stages[stage.name]
+        assert any(
+            c.latency_ms == limit.stage_ms
+            and Prices().request_cost_dollars(
+                c.latency_ms, c.cpu, c.gpu_percent, c.batch, gpu.model
+            )
+            == pytest.approx(limit.dollars)
+            for gpu in documents.profile(stage.function).spec.gpus
+            for c in gpu.configurations
+        )
+        begin_ms = max(map(ends_ms.__getitem__, stage.after), default=0.0)
+        ends_ms[stage.name] = begin_ms + limit.stage_ms
+    assert max(ends_ms.values()) <= spec.slo.latency_ms * (1 + ROUNDING)
 
 
 @examples(2 if config.DISABLE_JIT else 20)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.simulation.harness import Poisson, one_function, quiet, run
 from workbench.simulation.recorder import HeldCost, TallyWindows
 from workbench.simulation.steady_state import BATCH_WINDOWS, OverTime, judged, mser
-from workbench.simulation.windows import RunWindows, RunWorkflow
+from workbench.simulation.windows import DollarsOverTime, RunWindows, RunWorkflow
 
 PER_WINDOW = 100
 
@@ -118,9 +118,10 @@ def test_windows_keep_all_requests_in_constant_memory(arrivals, from_ms):
         width_ms=width_ms,
         workflows=(RunWorkflow("n", "a", 1.0, 1.0), RunWorkflow("n", "b", 1.0, 1.0)),
         tallies=windows.all(),
-        until_dollars=(0.0,) * (len(windows.all()) + 1),
+        held=DollarsOverTime((0.0,) * (len(windows.all()) + 1), 0.0),
+        starting=DollarsOverTime((0.0,) * (len(windows.all()) + 1), 0.0),
+        rented=None,
         end_ms=0.0,
-        end_dollars=0.0,
         idle_watts=0.0,
     )
     over = measured.over_time().requests

@@ -17,7 +17,7 @@ _PANEL_IN = 2.2
 _COLUMNS = 3
 _COLOURS = [f"C{i}" for i in range(8)]
 _MARKERS = "osD"
-_STYLE: dict[Any, Any] = {
+PNG_STYLE: dict[Any, Any] = {
     "text.parse_math": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -37,7 +37,7 @@ def positions_png(panels: Sequence[Panel], x_label: str, y_label: str) -> bytes:
         name: (_COLOURS[i % len(_COLOURS)], _MARKERS[i // len(_COLOURS) % len(_MARKERS)])
         for i, name in enumerate(names)
     }
-    with house_style(_STYLE):
+    with house_style(PNG_STYLE):
         figure = Figure(figsize=(_WIDTH_IN, 0.5 + _PANEL_IN * rows), layout="constrained")
         grid = figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True, sharey=True)
         for axes in grid.ravel()[len(panels) :]:
@@ -67,10 +67,11 @@ def positions_png(panels: Sequence[Panel], x_label: str, y_label: str) -> bytes:
             for colour, marker in styles.values()
         ]
         figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6))
-        return _png(figure)
+        return png(figure)
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """Return a figure as PNG, without the program that wrote it."""
     written = BytesIO()
     figure.savefig(written, format="png", metadata={"Software": None})
     return written.getvalue()

@@ -20,3 +20,21 @@ class Panel:
 
     title: str
     points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """Parts of a cost, one after the other; the last one is not paid.
+
+    Attributes:
+        name: name of the row.
+        parts: name and size of each part; negative ones lower the cost.
+    """
+
+    name: str
+    parts: tuple[tuple[str, float], ...]
+
+    @property
+    def paid(self) -> float:
+        """Sum of all parts but the last."""
+        return sum(size for _, size in self.parts[:-1])

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from workbench.reports.points import Waterfall
+
 PHASES = ("waiting for room", "starting", "input on its way", "running")
 
 
@@ -18,6 +20,7 @@ class SimulatedPolicy:
         costs_dollars_per_thousand: dollars paid per 1,000 requests for what was set aside, per
             seed.
         paid_bound_ratio: ratio of the cost to the least of the same requests; None without a bound.
+        split: parts of the cost over that least cost, mean over seeds; None without a bound.
         idle_dollars_per_thousand: dollars of these for which nothing ran, mean over seeds.
         state: verdict on the steady state, and the warm-up that is left out.
         hits_over_time: (s, hit ratio of the requests that arrived then), of the first seed.
@@ -40,6 +43,7 @@ class SimulatedPolicy:
     costs_dollars_per_thousand: tuple[float, ...]
     idle_dollars_per_thousand: float
     paid_bound_ratio: float | None
+    split: Waterfall | None
     state: str
     hits_over_time: tuple[tuple[float, float], ...]
     p50_slo_ratio: float

@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 from workbench.reports.drawing import FIRST, INK, SECOND, SERIES, SOFT, Drawing
 from workbench.reports.numbers import milliseconds
 from workbench.reports.simulated import PHASES, Comparison, SimulatedPolicy, seed_sigma
+from workbench.reports.waterfall import draw_waterfalls, legend_of
 
 _BAR_IN = 0.26  # height of a policy's row
 _HEAD_IN = 0.75  # height above and below the rows
@@ -45,6 +46,29 @@ def rates_figure(comparison: Comparison, label: str) -> str:
     grid[-1][0].set_xlabel("requests within their SLO")
     grid[-1][1].set_xlabel("$ paid per 1,000 requests")
     return drawing.svg("rates", label)
+
+
+def split_figure(comparison: Comparison, label: str) -> str:
+    """Draw the parts of what is paid; empty if no policy has a limit."""
+    known = {
+        setting: [policy.split for policy in comparison.under(setting) if policy.split]
+        for setting in comparison.settings
+    }
+    known = {setting: rows for setting, rows in known.items() if rows}
+    if not known:
+        return ""
+    counts = [len(rows) for rows in known.values()]
+    drawing = Drawing(0.3 + sum(_HEAD_IN + _BAR_IN * count for count in counts))
+    grid = drawing.figure.subplots(len(known), 1, squeeze=False, height_ratios=counts)
+    names = [name for name, _ in next(iter(known.values()))[0].parts]
+    colours = dict(zip(names, SERIES, strict=True))
+    for (axes,), (setting, rows) in zip(grid, known.items(), strict=True):
+        draw_waterfalls(axes, rows, colours, ink=INK, say=drawing.say)
+        axes.tick_params(axis="y", labelcolor=INK)
+        axes.set_title(setting, loc="left")
+    grid[-1][0].set_xlabel("paid over the limit B0")
+    legend_of(drawing.figure, colours)
+    return drawing.svg("split", label)
 
 
 def latencies_figure(comparison: Comparison, label: str) -> str:

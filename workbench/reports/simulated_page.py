@@ -23,6 +23,7 @@ def simulated_page(comparison: Comparison) -> str:
     labels = _labels(comparison)
     drawn = {
         "rates": simulated_figures.rates_figure,
+        "split": simulated_figures.split_figure,
         "latencies": simulated_figures.latencies_figure,
         "hits": simulated_figures.hits_figure,
         "fill": simulated_figures.fill_figure,
@@ -61,6 +62,9 @@ def _labels(comparison: Comparison) -> dict[str, str]:
     return {
         "rates": "Left: requests within their SLO. Right: what is paid, idle shares included"
         f"{whiskers}.",
+        "split": "What is paid over the limit B0, the least cost of the same requests in time. "
+        "Pale parts are negative. The outline is the rest of the nodes on which anything was "
+        "held: it is paid where nodes are rented.",
         "latencies": "Fraction of all requests over latency divided by SLO. A line crosses the "
         "dashed line at its hit rate; a line that ends below 100 % has dropped requests.",
         "hits": f"Requests within their SLO by the time of their arrival{first}, the warm-up "

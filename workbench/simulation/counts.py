@@ -117,6 +117,9 @@ class Tally:
     dropped: int = 0
     ran_dollars: float = 0.0
     ran_joules: float = 0.0
+    limit_dollars: float = 0.0  # the three below: of the stages that ran, see `CostSplit`
+    batching_dollars: float = 0.0
+    planning_dollars: float = 0.0
     counts: dict[int, int] = field(default_factory=dict)  # by bin of latency over SLO
     ratio_sum: float = 0.0
     max_ratio: float = 0.0

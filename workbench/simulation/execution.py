@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from scheduler.search.margin import log_normal_sigma
 from workbench.simulation.containers.functions import Container
@@ -10,6 +11,8 @@ from workbench.simulation.setup import SimulationState
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue
 
 _MS_PER_S = 1000.0
+Served: TypeAlias = Sequence[tuple[SimulatedRequest, StageQueue]]
+"""Requests of a batch, with the queues that they come from; all are of one function."""
 
 
 @dataclass(slots=True)
@@ -20,14 +23,16 @@ class Execution:
         begin_ms: begin of the execution, after start and transfer; it may be in the future.
         execute_ms: duration of the execution.
         dollars, joules: cost and energy of the whole batch.
-        requests: requests in the batch.
+        profiled_dollars: cost of the whole batch for the profile's time.
+        served: requests in the batch.
     """
 
     begin_ms: float
     execute_ms: float
     dollars: float
     joules: float
-    requests: Sequence[SimulatedRequest]
+    profiled_dollars: float
+    served: Served
 
     @property
     def end_ms(self) -> float:
@@ -67,17 +72,16 @@ class Executions:
         self._cpu_watts = power.vcpu_watts
         self._on_gpu: list[dict[Container, Execution]] = [{} for _ in state.cluster.gpu_uuids]
 
-    def begin(  # noqa: PLR0913, PLR0917 - what an execution depends on
+    def begin(
         self,
         container: Container,
-        queue: StageQueue,
         latency_ms: float,
         batch: int,
         begin_ms: float,
-        requests: Sequence[SimulatedRequest],
+        served: Served,
     ) -> Execution:
-        """Execute a batch of requests."""
-        grant = container.grant
+        """Execute a batch of requests, with the noise of the first one's queue."""
+        grant, queue = container.grant, served[0][1]
         sigma = None
         if self._profiled_noise:
             sigma = self._sigmas.get((container.function.name, *grant.share, batch))
@@ -88,8 +92,10 @@ class Executions:
         dollars = execute_ms * grant.dollars_per_ms
         watts = self._gpu_watts * grant.percent + self._cpu_watts * grant.configuration.cpu
         joules = watts * execute_ms / _MS_PER_S
-        execution = Execution(begin_ms, execute_ms, dollars, joules, requests)
+        profiled_dollars = latency_ms * grant.dollars_per_ms
+        execution = Execution(begin_ms, execute_ms, dollars, joules, profiled_dollars, served)
         self._attribute(execution, 1.0)
+        self._split(execution, 1)
         beside[container] = execution
         return execution
 
@@ -106,19 +112,34 @@ class Executions:
         if execution is not None:
             executed_ms = max(now_ms - execution.begin_ms, 0.0)
             self._attribute(execution, executed_ms / execution.execute_ms - 1.0)
+            self._split(execution, -1)
         return execution
 
     def _attribute(self, execution: Execution, ratio: float) -> None:
         """Add a ratio of the cost and the energy of a batch to its requests, in equal parts."""
         tally_at = self._tallies.at
-        count = len(execution.requests)
+        count = len(execution.served)
         dollars = ratio * execution.dollars / count
         joules = ratio * execution.joules / count
-        for request in execution.requests:
+        for request, _ in execution.served:
             request.cost_dollars += dollars
             tally = tally_at(request.workflow.index, request.arrival_ms)
             tally.ran_dollars += dollars
             tally.ran_joules += joules
+
+    def _split(self, execution: Execution, sign: int) -> None:
+        """Compare a batch with the limit of its stages: the number of its rows, then its share."""
+        count = len(execution.served)
+        profiled_dollars = sign * execution.profiled_dollars / count
+        for request, queue in execution.served:
+            limit = queue.limit
+            if limit is not None:
+                limit_dollars = sign * limit.dollars
+                batch_dollars = sign * queue.least_dollars(count, limit.stage_ms)
+                tally = self._tallies.at(request.workflow.index, request.arrival_ms)
+                tally.limit_dollars += limit_dollars
+                tally.batching_dollars += batch_dollars - limit_dollars
+                tally.planning_dollars += profiled_dollars - batch_dollars
 
 
 class NeighbourSlowdown:

@@ -7,7 +7,6 @@ from heapq import heappop
 from math import inf
 from typing import Any
 
-from scheduler.search.cost_bound import request_bounds_dollars
 from workbench.simulation.containers.failures import CapacityChange, Failures
 from workbench.simulation.containers.functions import Container
 from workbench.simulation.events import CAPACITY_CHANGED, EventQueue
@@ -17,7 +16,7 @@ from workbench.simulation.result import RequestRecord, Result, Span
 from workbench.simulation.setup import SimulationState
 from workbench.simulation.stage_jobs import StageJob
 from workbench.simulation.steady_state import judged
-from workbench.simulation.windows import RunWindows, RunWorkflow
+from workbench.simulation.windows import DollarsOverTime, RunWindows, RunWorkflow
 from workbench.simulation.workflow_state import SimulatedRequest, WorkflowState
 
 STALLED_MS = 600_000.0  # after the last arrival and the last run, the rest is dropped
@@ -60,7 +59,7 @@ class SimulationLoop(ABC):
     ) -> None:
         self._workflows = state.workflows
         self._cluster = state.cluster
-        self._catalogue, self._scenario = state.catalogue, state.scenario
+        self._bounds_dollars = state.bounds_dollars
         self._warmup_ms = state.scenario.warmup_ms
         self._idle_watts = state.scenario.power.gpu_idle_watts * len(state.cluster.gpu_uuids)
         self._tallies = TallyWindows(len(state.workflows))
@@ -163,29 +162,29 @@ class SimulationLoop(ABC):
 
     def _run_windows(self) -> RunWindows:
         tallies, width_ms = self._tallies.all(), self._tallies.width_ms
-        held_cost, scenario = self._cluster.held_cost, self._scenario
-        end_dollars = self._answered_dollars
-        if self._last_arrival_ms > self._answered_ms:
-            end_dollars = held_cost.total_dollars(self._last_arrival_ms)
-        bounds_dollars = {}
-        if tallies:
-            bounds_dollars = request_bounds_dollars(
-                self._catalogue, scenario.rules.prices, scenario.fleet
-            )
+        cluster = self._cluster
+        end_ms = max(self._answered_ms, self._last_arrival_ms)
+        edges_ms = [i * width_ms for i in range(len(tallies) + 1)]
+        held = cluster.held_cost.until(edges_ms, end_ms)
+        if self._last_arrival_ms <= self._answered_ms:
+            held = held._replace(end=self._answered_dollars)
         return RunWindows(
             width_ms=width_ms,
             workflows=tuple(
-                RunWorkflow(*workflow.key, workflow.slo_ms, bounds_dollars.get(workflow.key, inf))
+                RunWorkflow(*workflow.key, workflow.slo_ms, self._bounds_dollars[workflow.key])
                 for workflow in self._workflows
             ),
             tallies=tallies,
-            until_dollars=tuple(
-                held_cost.total_dollars(i * width_ms) for i in range(len(tallies) + 1)
-            ),
-            end_ms=max(self._answered_ms, self._last_arrival_ms),
-            end_dollars=end_dollars,
+            held=held,
+            starting=cluster.start_cost.until(edges_ms, end_ms),
+            rented=self._rented(edges_ms, end_ms),
+            end_ms=end_ms,
             idle_watts=self._idle_watts,
         )
+
+    def _rented(self, edges_ms: list[float], end_ms: float) -> DollarsOverTime | None:
+        """Return the cost of whole nodes; None where all that is paid are nodes."""
+        return self._cluster.node_cost.until(edges_ms, end_ms)
 
     # -- ends of requests ----------------------------------------------------------------------
 

@@ -1,6 +1,10 @@
 """Constant-memory aggregates of a run: outcomes, cost and utilisation over time."""
 
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
 from workbench.simulation.counts import Tally
+from workbench.simulation.windows import DollarsOverTime
 
 _BUCKETS_MAX = 512
 _BUCKET_MS = 250.0
@@ -127,6 +131,11 @@ class HeldCost:
         ratio = (time_ms - begin_ms) / (end_ms - begin_ms)
         return begin_dollars + ratio * (end_dollars - begin_dollars)
 
+    def until(self, edges_ms: Iterable[float], end_ms: float) -> DollarsOverTime:
+        """Return the dollars until each of these times, ascending, and until the end."""
+        until = tuple(map(self.total_dollars, edges_ms))
+        return DollarsOverTime(until, self.total_dollars(end_ms))
+
     def _close(self) -> None:
         self._dollars += self._dollars_per_ms * (self._edge_ms - self._last_ms)
         self._last_ms = self._edge_ms
@@ -135,3 +144,29 @@ class HeldCost:
             self._edges = self._edges[::2]
             self._width_ms *= 2
         self._edge_ms = len(self._edges) * self._width_ms
+
+
+class TimedCost(HeldCost):
+    """Dollars of what is held until a time that is known when it begins."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ends: list[tuple[float, float]] = []  # a heap: time, change of the dollars per ms
+
+    def hold(self, now_ms: float, end_ms: float, dollars_per_ms: float) -> None:
+        """Hold so much in addition from now until then; a negative amount takes it back."""
+        self._advance(now_ms)
+        self.change(now_ms, dollars_per_ms)
+        heappush(self._ends, (end_ms, -dollars_per_ms))
+
+    def total_dollars(self, time_ms: float) -> float:
+        """Return the dollars until a time."""
+        self._advance(time_ms)
+        return super().total_dollars(time_ms)
+
+    def _advance(self, now_ms: float) -> None:
+        ends = self._ends
+        while ends and ends[0][0] <= now_ms:
+            self.change(*heappop(ends))

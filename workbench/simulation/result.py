@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple, Self
 
+from workbench.simulation.cost_split import CostSplit
 from workbench.simulation.counts import Counts
 from workbench.simulation.steady_state import OverTime, SteadyState, judged
 from workbench.simulation.windows import RunWindows, WorkflowResult
@@ -27,6 +28,8 @@ class Result(Counts):
             transfers. From the end of the warm-up to the last answer.
         bound_dollars: least cost of the same requests in time (`scheduler.search.cost_bound`); None
             without requests, or where those of a workflow cannot be in time.
+        split: parts of what is paid; None without a bound, and on stations, whose nodes are paid
+            whole.
         idle_joules: energy of all GPUs as if they were idle, in the same time.
         gpu_utilisation: ratio of all GPUs' share that was held, in each bucket of time.
         gpu_utilisation_bucket_ms: width of a bucket.
@@ -54,6 +57,7 @@ class Result(Counts):
     workflows: tuple[WorkflowResult, ...]
     idle_dollars: float
     bound_dollars: float | None
+    split: CostSplit | None
     idle_joules: float
     gpu_utilisation: tuple[float, ...]
     gpu_utilisation_bucket_ms: float

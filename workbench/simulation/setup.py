@@ -10,6 +10,7 @@ import numpy as np
 from scheduler.dispatch.stage_graph import StageGraph
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.placement import Placer
+from scheduler.search.cost_bound import StageLimit, stage_limits
 from scheduler.search.planner import Planner
 from workbench.simulation.containers.cluster import SimulatedCluster
 from workbench.simulation.containers.data_locality import Inputs
@@ -36,6 +37,7 @@ class SimulationState:
         functions: functions by name.
         workflows: workflows in the order of the arrivals.
         random: random number generator of the policy.
+        bounds_dollars: least cost of a request of each workflow in time; inf where there is none.
     """
 
     scenario: Scenario
@@ -45,6 +47,7 @@ class SimulationState:
     functions: Mapping[str, Function]
     workflows: tuple[WorkflowState, ...]
     random: np.random.Generator
+    bounds_dollars: Mapping[WorkflowKey, float]
 
     @property
     def queues(self) -> list[StageQueue]:
@@ -71,9 +74,20 @@ def assemble(
     stages = sum(len(fitting.workflow(*key).spec.stages) for key in keys)
     streams = Streams.of(seed, stages)
     noises = (Noise(stream, scenario.noise_ratio) for stream in streams.noises)
-    workflows = _workflows(keys, fitting, scenario, functions, cluster, grants, noises)
+    limits = stage_limits(fitting, scenario.rules.prices, scenario.fleet)
+    workflows = _workflows(keys, fitting, scenario, functions, cluster, grants, noises, limits)
     return SimulationState(
-        scenario, fitting, cluster, grants, functions, tuple(workflows), streams.policy
+        scenario,
+        fitting,
+        cluster,
+        grants,
+        functions,
+        tuple(workflows),
+        streams.policy,
+        {
+            key: sum(limit.dollars for limit in stages.values()) if stages else inf
+            for key, stages in limits.items()
+        },
     )
 
 
@@ -120,6 +134,7 @@ def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
     cluster: SimulatedCluster,
     grants: GrantCache,
     noises: Iterator[Noise],
+    limits: Mapping[WorkflowKey, Mapping[str, StageLimit]],
 ) -> Iterator[WorkflowState]:
     planner = Planner(catalogue, scenario.rules)
     numbers = count()
@@ -156,6 +171,7 @@ def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
                         policy=scenario.placement,
                         mix_of=cluster.ledger.mix,
                     ),
+                    limit=limits[key].get(stage.name),
                 )
             )
         yield WorkflowState(workflow_index, key, slo_ms, graph, queues)

@@ -8,6 +8,7 @@ from scheduler.dispatch.queues import JobQueue
 from scheduler.dispatch.stage_graph import StageGraph, StageWalk
 from scheduler.model.progress import InstanceProgress
 from scheduler.placement.placement import Placer
+from scheduler.search.cost_bound import StageLimit
 from workbench.simulation.containers.data_locality import Inputs
 from workbench.simulation.containers.functions import Function
 from workbench.simulation.containers.grant_cache import ContainerGrant, GrantOffers
@@ -37,9 +38,11 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         arrived: number of jobs since the last rescaling.
         prewarm_pending: true if a start for a predicted arrival is in the event queue.
         preferred: first grant of the policy's last answer; None before the first one.
+        limit: part of the stage in the least cost of a request; None: none can be in time.
     """
 
     __slots__ = (
+        "_least_dollars",
         "arrived",
         "function",
         "give_up_after_ms",
@@ -47,6 +50,7 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         "index",
         "inputs",
         "key",
+        "limit",
         "minimum",
         "noise",
         "number",
@@ -75,6 +79,7 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         retry_state: RetryState,
         noise: Noise,
         placer: Placer,
+        limit: StageLimit | None,
     ) -> None:
         super().__init__()
         self.number = number
@@ -90,10 +95,20 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         self.retry_state = retry_state
         self.noise = noise
         self.placer = placer
+        self.limit = limit
+        self._least_dollars: dict[int, float] = {}
         self.retry_at_ms = inf
         self.arrived = 0
         self.prewarm_pending = False
         self.preferred: ContainerGrant | None = None
+
+    def least_dollars(self, jobs: int, within_ms: float) -> float:
+        """Return `Function.least_dollars`; the time is always the same."""
+        dollars = self._least_dollars.get(jobs)
+        if dollars is None:
+            dollars = self.function.least_dollars(jobs, within_ms)
+            self._least_dollars[jobs] = dollars
+        return dollars
 
 
 class WorkflowState:

@@ -8,6 +8,7 @@ import typer
 from scheduler.model.documents import Document, Workflow
 from scheduler.model.message_text import listed
 from workbench.commands.simulate.jobs import generated_functions
+from workbench.reports.points import Waterfall
 from workbench.reports.renderer import MissingReportLibraryError
 from workbench.reports.simulated import Comparison, SimulatedPolicy
 from workbench.reports.simulated_page import simulated_page
@@ -105,6 +106,7 @@ def _policy(series: Aggregate) -> SimulatedPolicy:
         costs_dollars_per_thousand=tuple(series.dollars_per_thousand),
         idle_dollars_per_thousand=series.mean("idle_dollars_per_thousand"),
         paid_bound_ratio=series.paid_bound_ratio,
+        split=_waterfall(series),
         state=series.state,
         hits_over_time=_hits_over_time(first.over_time),
         p50_slo_ratio=latency.quantile(0.5),
@@ -117,6 +119,11 @@ def _policy(series: Aggregate) -> SimulatedPolicy:
         dispatches_per_s=series.mean("runs_per_s"),
         cold_starts=series.mean("cold_starts"),
     )
+
+
+def _waterfall(series: Aggregate) -> Waterfall | None:
+    split = series.split
+    return None if split is None else Waterfall(series.policy, tuple(split.of_limit().parts()))
 
 
 def _distribution(counts: Sequence[int], requests: int) -> tuple[tuple[float, float], ...]:

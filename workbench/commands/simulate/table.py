@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.wide_table import print_fitting, wide_table
+from workbench.simulation.cost_split import PARTS, CostSplit
 from workbench.simulation.runs.summary import US_PER_S, Aggregate
 
 _LEFT_ALIGNED = ("setting", "policy")
@@ -57,6 +58,36 @@ def print_table(aggregates: Sequence[Aggregate]) -> None:
         return table
 
     print_fitting(table_of, _COLUMNS, _OPTIONAL)
+    _print_splits(aggregates)
+
+
+def _print_splits(aggregates: Sequence[Aggregate]) -> None:
+    """Print the parts of what is paid, for policies that have a limit."""
+    known = [(series, split) for series in aggregates if (split := series.split) is not None]
+    if not known:
+        return
+    *paid, last = PARTS
+    columns = [*_LEFT_ALIGNED, *paid, "paid", f"not paid:\n{last}"]
+    rows = [
+        dict(zip(columns, [series.setting, series.policy, *_sizes(split)], strict=True))
+        for series, split in known
+    ]
+
+    def table_of(shown: Sequence[str]) -> Table:
+        table = wide_table(shown, _LEFT_ALIGNED)
+        table.title = "where the money goes, $ per 1,000 requests"
+        for number, row in enumerate(rows):
+            if number and rows[number - 1]["setting"] != row["setting"]:
+                table.add_section()
+            table.add_row(*(Text(row[column]) for column in shown))
+        return table
+
+    print_fitting(table_of, columns, [columns[-1], "unserved", "noise"])
+
+
+def _sizes(split: CostSplit) -> list[str]:
+    sizes = [size for _, size in split.parts()]
+    return [f"{size:z.4f}" for size in (*sizes[:-1], split.paid, sizes[-1])]
 
 
 def _row(series: Aggregate) -> list[str]:

@@ -14,7 +14,7 @@ from scheduler.model.node import Gpu, Node
 from workbench.simulation.containers.functions import Container, Function
 from workbench.simulation.containers.grant_cache import ContainerGrant
 from workbench.simulation.containers.pools import LeastRecentlyUsed
-from workbench.simulation.recorder import HeldCost, UtilisationTrace
+from workbench.simulation.recorder import HeldCost, TimedCost, UtilisationTrace
 from workbench.simulation.scenario import Scenario
 
 MULTIPROCESSORS = 108  # of an A100; nothing here depends on it
@@ -28,6 +28,8 @@ class SimulatedCluster:
         gpu_uuids, node_of: UUID and node of each GPU, by its row in the fleet.
         utilisation: share of the GPUs that containers hold, over time.
         held_cost: cost of what containers hold, over time.
+        start_cost: the part of it that they hold while they start.
+        node_cost: cost of the whole nodes that have a container or a slice.
         evictions: number of containers that ended because others needed their resources.
         containers_on: containers of each GPU, by its row in the fleet.
     """
@@ -45,6 +47,15 @@ class SimulatedCluster:
         ]
         self.utilisation = UtilisationTrace(scenario.limits.percent_max * len(self.gpu_uuids))
         self.held_cost = HeldCost()
+        self.start_cost = TimedCost()
+        self.node_cost = HeldCost()
+        prices = scenario.rules.prices
+        self._node_dollars_per_ms = [
+            prices.request_cost_dollars(1.0, shape.cpus, 0, 1)
+            + shape.gpus * prices.request_cost_dollars(1.0, 0, 100, 1, shape.gpu_model)
+            for shape in scenario.node_shapes
+        ]
+        self._tenants = [0] * len(self.node_names)  # containers and slices
         self.evictions = 0
         self._fixed = scenario.idle_share and not scenario.resizable
         self._free_percent = [scenario.limits.percent_max] * len(self.gpu_uuids)
@@ -80,7 +91,9 @@ class SimulatedCluster:
                 self._release(container, now_ms)
             if grant.memory_mib != container.memory_mib:
                 self._take_memory(container, grant, now_ms)
+            self._count_start(container, now_ms, -1)
         self._reserve(container, grant, now_ms)
+        self._count_start(container, now_ms, 1)
         return container, is_new
 
     def end(self, container: Container, now_ms: float) -> None:
@@ -130,6 +143,7 @@ class SimulatedCluster:
         else:
             pool.add_starting(container)
             self._reserve(container, grant, now_ms)
+            self._count_start(container, now_ms, 1)
         function.unclaimed += 1
         return container
 
@@ -177,6 +191,7 @@ class SimulatedCluster:
         if warm:
             container.ready_ms = now_ms
         self._reserve(container, grant, now_ms)
+        self._count_start(container, now_ms, 1)
         return container
 
     def stop(self, container: Container, now_ms: float) -> None:
@@ -201,6 +216,7 @@ class SimulatedCluster:
         )
         self.ledger.assume(holder)
         self._change_share(grant, gpu, now_ms, 1)
+        self._change_tenants(self.node_of[gpu], now_ms, 1)
         return holder
 
     def stop_slice(
@@ -209,6 +225,7 @@ class SimulatedCluster:
         """End a slice."""
         self.ledger.release(holder.uid)
         self._change_share(grant, gpu, now_ms, -1)
+        self._change_tenants(self.node_of[gpu], now_ms, -1)
 
     def has_room(self, gpu: int, grant: ContainerGrant, *, pooled: bool = False) -> bool:
         """Return true if a GPU works and has memory and a client, or percent and vCPUs, free."""
@@ -269,6 +286,7 @@ class SimulatedCluster:
         container.ready_ms = now_ms + function.cold_ms
         function.containers += 1
         self.containers_on[gpu][container] = None
+        self._change_tenants(container.node, now_ms, 1)
         if self._free_clients[gpu] < 1:
             self._evict(gpu, now_ms)
         self._free_clients[gpu] -= 1
@@ -299,6 +317,18 @@ class SimulatedCluster:
         self._free_cpu_milli[self.node_of[gpu]] -= sign * grant.cpu_milli
         self._hold(grant, now_ms, sign)
 
+    def _count_start(self, container: Container, now_ms: float, sign: int) -> None:
+        """Count what a container holds from now to the end of its start, if it has not started."""
+        if container.ready_ms > now_ms and not container.pooled:
+            dollars_per_ms = sign * container.grant.dollars_per_ms
+            self.start_cost.hold(now_ms, container.ready_ms, dollars_per_ms)
+
+    def _change_tenants(self, node: int, now_ms: float, change: int) -> None:
+        before = self._tenants[node]
+        self._tenants[node] = before + change
+        if not before or not before + change:
+            self.node_cost.change(now_ms, change * self._node_dollars_per_ms[node])
+
     def _lacks_share(self, gpu: int, grant: ContainerGrant) -> bool:
         return (
             self._free_percent[gpu] < grant.percent
@@ -322,6 +352,8 @@ class SimulatedCluster:
 
     def _forget(self, container: Container, now_ms: float) -> None:
         container.function.containers -= 1
+        self._count_start(container, now_ms, -1)
+        self._change_tenants(container.node, now_ms, -1)
         del self.containers_on[container.gpu][container]
         self._free_mib[container.gpu] += container.memory_mib
         self._free_clients[container.gpu] += 1

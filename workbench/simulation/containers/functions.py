@@ -139,6 +139,25 @@ class Function:
                 latencies_ms[jobs] = min(configuration.latency_ms, latencies_ms[jobs])
         return latencies_ms
 
+    def least_dollars(self, jobs: int, within_ms: float) -> float:
+        """Return the least cost of a run of so many jobs within a time; of the fastest if none is.
+
+        It is the cost for each job, by the profile.
+        """
+        fitting = [
+            (
+                c.latency_ms,
+                self._prices.request_cost_dollars(
+                    c.latency_ms, c.cpu, c.gpu_percent, jobs, gpu.model
+                ),
+            )
+            for gpu in self.profile.spec.gpus
+            for c in gpu.configurations
+            if c.batch >= jobs
+        ]
+        in_time = [dollars for latency_ms, dollars in fitting if latency_ms <= within_ms]
+        return min(in_time) if in_time else min(fitting)[1]
+
     def lacks(self, grant: ContainerGrant | None) -> bool:
         """Return true if no idle or starting container can run under a grant; None: any grant."""
         if self.shared is not None or grant is None:

@@ -207,9 +207,9 @@ class WarmSimulation(SimulationLoop):
         for job in run.jobs:
             transfer_ms += queue.inputs.transfer_ms(job.request.payload.ran_on, container.node)
         executes_ms = run.begin_ms + transfer_ms
-        requests = [job.request.payload for job in run.jobs]
+        served = [(job.request.payload, queue) for job in run.jobs]
         execution = self._executions.begin(
-            container, queue, run.profiled_ms, run.batch, executes_ms, requests
+            container, run.profiled_ms, run.batch, executes_ms, served
         )
         self._runs += 1
         self._jobs += len(run.jobs)

@@ -47,20 +47,18 @@ class BatchRuns:
         ready_ms = container.ready_ms
         start_ms = ready_ms - now_ms if ready_ms > now_ms else 0.0
         transfer_ms = 0.0
-        requests = []
+        served = []
         for queue, jobs in parts:
             inputs = queue.inputs
             for job in jobs:
-                requests.append(job.request)
+                served.append((job.request, queue))
                 if inputs.before:  # all jobs read over the node's one network
                     transfer_ms += inputs.transfer_ms(job.request.ran_on, container.node)
-        count = len(requests)
+        count = len(served)
         first = parts[0][0]
         latency_ms = first.function.latency_ms(grant, count)
         executes_ms = now_ms + start_ms + transfer_ms
-        execution = self._executions.begin(
-            container, first, latency_ms, grant.batch, executes_ms, requests
-        )
+        execution = self._executions.begin(container, latency_ms, grant.batch, executes_ms, served)
         execute_ms = execution.execute_ms
         for queue, jobs in parts:
             for job in jobs:

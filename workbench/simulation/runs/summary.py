@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from workbench.simulation.cost_split import CostSplit, mean_split
 from workbench.simulation.counts import Latency, Phases
 from workbench.simulation.result import Result
 from workbench.simulation.runs.job import Outcome
@@ -29,6 +30,9 @@ def summary(outcome: Outcome) -> dict[str, Any]:
             "ran_per_1000": result.ran_dollars_per_thousand,
             "idle_per_1000": result.idle_dollars_per_thousand,
             "paid_over_bound": result.paid_bound_ratio,
+            "split_per_1000": None
+            if result.split is None
+            else dict(result.split.per(result.requests / 1000).parts()),
             "joules_per_request": result.joules_per_request,
             "steady_state": result.steady_state.verdict,
             "warmup_rule": result.steady_state.rule,
@@ -99,6 +103,16 @@ class Aggregate:
             ratio for result in self.results if (ratio := result.paid_bound_ratio) is not None
         ]
         return fmean(ratios) if len(ratios) == len(self.results) else None
+
+    @property
+    def split(self) -> CostSplit | None:
+        """Parts of the cost of 1,000 requests, means of the runs; None if one has none."""
+        splits = [
+            result.split.per(result.requests / 1000)
+            for result in self.results
+            if result.split is not None
+        ]
+        return mean_split(splits) if len(splits) == len(self.results) else None
 
     @property
     def state(self) -> str:

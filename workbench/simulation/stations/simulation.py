@@ -21,6 +21,7 @@ from workbench.simulation.stations.model_cache import ModelCache
 from workbench.simulation.stations.policy import StationPolicy
 from workbench.simulation.stations.shared_gpu import SharedGpu, StageExecution
 from workbench.simulation.stations.station import StageTask, Station
+from workbench.simulation.windows import DollarsOverTime
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
 
 _REQUEST_NOISE_STREAM = 2  # after those of `Streams`
@@ -308,6 +309,9 @@ class StationSimulation(SimulationLoop):
         return list(dict.fromkeys(station.cache for station in self._stations))
 
     # -- result --------------------------------------------------------------------------------
+
+    def _rented(self, edges_ms: list[float], end_ms: float) -> DollarsOverTime | None:  # noqa: ARG002 - its contract
+        return None
 
     def result(self) -> Result:
         """Return the result of all events so far."""
