@@ -32,6 +32,7 @@ PAGE = REPOSITORY / "docs" / "reference" / "values.md"
 OF_THE_CHART = {
     "host", "port", "health_port", "webhook_port", "tls_cert", "tls_key", "mps_root",
     "mps_check_image", "scheduler_name", "owner_lease_namespace", "resource_claims",
+    "autoscaled",
 }  # fmt: skip
 OF_THE_CHART_FOR_GATEWAYS = {
     "peers",
@@ -48,6 +49,7 @@ OF_THE_CHART_FOR_GATEWAYS = {
     "extender_url",
 }
 OF_THE_CHART_FOR_AGENTS = {
+    "autoscaled",
     "port",
     "mps_root",
     "mps_uid",

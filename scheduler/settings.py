@@ -105,6 +105,13 @@ class Settings(BaseSettings):
         "`nvidia.com/gpu`: the Binding names the pod's GPU in the annotation "
         "`nvidia.cdi.k8s.io/container.…`; empty: no annotation",
     )
+    autoscaled: bool = Field(
+        False,
+        description="annotate function pods so that Karpenter and Cluster Autoscaler drain no node "
+        "of theirs (`karpenter.sh/do-not-disrupt`, "
+        "`cluster-autoscaler.kubernetes.io/safe-to-evict`); pods that have such an annotation keep "
+        "it",
+    )
     resource_claims: bool = Field(
         False,
         description="give function pods their GPU's MPS folders by a ResourceClaim, which the "

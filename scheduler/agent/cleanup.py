@@ -1,7 +1,7 @@
 """Remove the agents' data from all nodes, and Leases, for a cluster without esg-scheduler.
 
 An agent that ends marks its GPUs as unhealthy, because the next one starts soon. Without a next
-one, its annotation and capacity would stay on the nodes forever.
+one, its annotation, capacity and taint would stay on the nodes forever.
 """
 
 from collections import defaultdict
@@ -10,26 +10,34 @@ from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ApiError
 from scheduler.cluster.object_list import list_all
 from scheduler.cluster.reflector import PAGE
-from scheduler.cluster.resource import LEASES, NODES, PODS
-from scheduler.model.names import ANNOTATION_GPU, ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
+from scheduler.cluster.resource import AGENT_NODES, LEASES, PODS
+from scheduler.model.names import (
+    ANNOTATION_GPU,
+    ANNOTATION_GPUS,
+    RESOURCE_GPU_PERCENT,
+    TAINT_NO_EMPTY_GPU,
+)
 from scheduler.model.pod import has_ended
 
 _NOT_FOUND = 404
 
 
 async def remove_inventories(api: Api) -> list[str]:
-    """Remove inventory and capacity from every node that has any; return the names of the nodes.
+    """Remove inventory, capacity and taint from every node that has any; return the nodes' names.
 
     Raises:
         ClusterError: listing the nodes or writing one of them failed.
     """
-    nodes, _ = await list_all(api, NODES, selectors={}, page=PAGE)
+    nodes, _ = await list_all(api, AGENT_NODES, selectors={}, page=PAGE)
     names = [node["metadata"]["name"] for node in nodes if _has_inventory(node)]
     for name in names:
-        path = f"{NODES.path}/{name}"
+        path = f"{AGENT_NODES.path}/{name}"
         none = {RESOURCE_GPU_PERCENT: None}
         try:
-            await api.patch(path, {"metadata": {"annotations": {ANNOTATION_GPUS: None}}})
+            node = await api.patch(path, {"metadata": {"annotations": {ANNOTATION_GPUS: None}}})
+            if len(taints := _foreign_taints(node)) < len(_taints(node)):
+                version = {"resourceVersion": node["metadata"]["resourceVersion"]}
+                await api.patch(path, {"metadata": version, "spec": {"taints": taints}})
             await api.patch(f"{path}/status", {"status": {"capacity": none, "allocatable": none}})
         except ApiError as error:
             if error.status != _NOT_FOUND:
@@ -73,6 +81,18 @@ async def delete_lease(api: Api, namespace: str, name: str) -> bool:
 
 def _has_inventory(node: Raw) -> bool:
     status = node.get("status") or {}
-    return ANNOTATION_GPUS in node["metadata"].get("annotations", {}) or any(
-        RESOURCE_GPU_PERCENT in (status.get(part) or {}) for part in ("capacity", "allocatable")
+    return (
+        ANNOTATION_GPUS in node["metadata"].get("annotations", {})
+        or any(
+            RESOURCE_GPU_PERCENT in (status.get(part) or {}) for part in ("capacity", "allocatable")
+        )
+        or len(_foreign_taints(node)) < len(_taints(node))
     )
+
+
+def _taints(node: Raw) -> list[Raw]:
+    return (node.get("spec") or {}).get("taints") or []
+
+
+def _foreign_taints(node: Raw) -> list[Raw]:
+    return [taint for taint in _taints(node) if taint["key"] != TAINT_NO_EMPTY_GPU]

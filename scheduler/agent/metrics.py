@@ -40,7 +40,7 @@ SERIES: Final = {
     "esg_agent_node_writes_total": Series(
         CounterMetricFamily,
         ("node", "field"),
-        "Writes to the node: annotation or capacity. Steady growth: a client overwrites them.",
+        "Writes to the node. Steady growth of annotation or capacity: a client overwrites them.",
     ),
     "esg_agent_claim_plugin_registered": Series(
         GaugeMetricFamily,

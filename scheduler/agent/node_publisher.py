@@ -1,7 +1,8 @@
-"""The node's GPU inventory and capacity, kept as desired whatever other clients write.
+"""The node's GPU inventory, capacity and taints, kept as desired whatever other clients write.
 
-There are two writes, because the API server separates them: the annotation with the inventory, and
-the extended resource in the node's status. A kubelet that starts sets resources that it does not
+There are three writes. The API server separates the annotation with the inventory from the extended
+resource in the node's status; and taints are one list, which is written only over the version that
+was read, because others write it, too. A kubelet that starts sets resources that it does not
 know to 0; a person or another program may write anything. Each reported change of the node is
 compared with the desired state, and only differences are written.
 
@@ -12,12 +13,14 @@ that starts, which admits its running pods again, might reject some for lack of 
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import structlog
 
+from scheduler.agent.node_taints import NodeTaints
 from scheduler.agent.pods.node_pods import PodRequest
 from scheduler.cluster.api import Raw
 from scheduler.cluster.backoff import Backoff
@@ -43,6 +46,9 @@ class Writable(Protocol):
     async def set_capacity(self, resource: str, amount: int | None) -> Raw:
         """Set or remove the node's capacity of an extended resource."""
 
+    async def set_taints(self, taints: Sequence[Raw], version: str) -> Raw:
+        """Set all taints of the node, if it still has this version."""
+
 
 @dataclass(frozen=True, slots=True)
 class DesiredNodeState:
@@ -63,15 +69,21 @@ class Publisher:
     Attributes:
         trouble: reason why the node is not as desired; empty if it is.
         writes: number of writes, by written field.
+
+    Args:
+        taints: desired taints.
+        sleep: pause between two writes.
     """
 
     def __init__(
         self,
+        taints: NodeTaints | None = None,
         *,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
         self.trouble = "no GPU has been read yet"
-        self.writes = {"annotation": 0, "capacity": 0}
+        self.writes = {"annotation": 0, "capacity": 0, "taints": 0}
+        self._taints = taints or NodeTaints()
         self._sleep = sleep
         self._backoff = Backoff(cap_s=_RETRY_CAP_S)
         self._desired: DesiredNodeState | None = None
@@ -141,10 +153,11 @@ class Publisher:
             amount = _desired_amount(desired, amounts)
             if amounts != (amount, amount):
                 await self._write("capacity", link.set_capacity(RESOURCE_GPU_PERCENT, amount))
+            await self._reconcile_taints(link, desired, has_gpus=amount > 0)
         self.trouble = "the node is not in the cluster" if self._node is None else ""
 
     async def withdraw(self, link: Writable) -> None:
-        """Remove inventory and capacity from the node.
+        """Remove inventory and capacity from the node, and the taint of its GPUs.
 
         Raises:
             ClusterError: a write failed.
@@ -152,6 +165,23 @@ class Publisher:
         if self._node is not None:
             await self._write("annotation", link.annotate({ANNOTATION_GPUS: None}))
             await self._write("capacity", link.set_capacity(RESOURCE_GPU_PERCENT, None))
+            await self._reconcile_taints(link, DesiredNodeState(()), has_gpus=False)
+
+    async def _reconcile_taints(
+        self, link: Writable, desired: DesiredNodeState, *, has_gpus: bool
+    ) -> None:
+        assert self._node is not None  # noqa: S101 - the caller has checked it
+        self._taints.observe(desired.gpus, desired.requests)
+        taints = (self._node.get("spec") or {}).get("taints") or []
+        wanted = self._taints.desired(taints, has_gpus=has_gpus)
+        if wanted == taints:
+            return
+        version = self._node["metadata"]["resourceVersion"]
+        try:
+            await self._write("taints", link.set_taints(wanted, version))
+        except ApiError as error:
+            if error.status != HTTPStatus.CONFLICT:  # the watch reports a newer version soon
+                raise
 
     async def _write(self, field: str, write: Awaitable[Raw]) -> None:
         reports = self._node_reports

@@ -32,6 +32,7 @@ from scheduler.agent.metrics import (
 )
 from scheduler.agent.mps.daemon_state import DaemonState, read_state, trouble_of
 from scheduler.agent.node_publisher import DesiredNodeState, Publisher
+from scheduler.agent.node_taints import NodeTaints
 from scheduler.agent.pod_events import PodEvents
 from scheduler.agent.pods.claimants import Claims, NodeUsers
 from scheduler.agent.pods.grants import write_grants
@@ -75,7 +76,7 @@ class Agent:
         self._connect = connect
         self._clock = clock
         self._inventory = Inventory(settings, clock=clock)
-        self._publisher = Publisher()
+        self._publisher = Publisher(NodeTaints(is_autoscaled=settings.autoscaled, clock=clock))
         self._claims = Claims(
             Path(settings.mps_permits) if settings.mps_permits else None, uid_of=pod_uid_of_process
         )

@@ -75,6 +75,11 @@ class AgentSettings(BaseSettings):
         "holds a whole GPU, or a process without a grant computes on it. The last needs "
         "ESG_AGENT_MPS_PERMITS",
     )
+    autoscaled: bool = Field(
+        False,
+        description="taint the node `esg-scheduler.io/no-empty-gpu:PreferNoSchedule` while each of "
+        "its healthy GPUs has pods: Karpenter counts room by sums, and adds a node then",
+    )
     kubelet_root: str = Field(
         "",
         pattern=r"^((/[A-Za-z0-9_][A-Za-z0-9._-]*)+)?$",

@@ -6,7 +6,7 @@ like a kubelet.
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.binding import pod_path
@@ -14,7 +14,7 @@ from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.events import EventType, Recorder, Reference
 from scheduler.cluster.reflector import Handler, Reflector
 from scheduler.cluster.reflector_group import ReflectorGroup
-from scheduler.cluster.resource import NODES, PODS
+from scheduler.cluster.resource import AGENT_NODES, PODS
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 
@@ -47,7 +47,7 @@ class OneNode(ReflectorGroup):
             )
         super().__init__(
             (
-                reflector(api, NODES, node, field_selector=f"metadata.name={name}"),
+                reflector(api, AGENT_NODES, node, field_selector=f"metadata.name={name}"),
                 reflector(api, PODS, pods, field_selector=f"spec.nodeName={name}"),
             )
         )
@@ -62,7 +62,7 @@ class OneNode(ReflectorGroup):
             ClusterError: like `Api.patch`.
         """
         change = {"metadata": {"annotations": dict(annotations)}}
-        return NODES.trim(await self._api.patch(f"{NODES.path}/{self.name}", change))
+        return await self._patch("", change)
 
     async def set_capacity(self, resource: str, amount: int | None) -> Raw:
         """Set the node's capacity of an extended resource, or remove it; return the updated node.
@@ -75,7 +75,18 @@ class OneNode(ReflectorGroup):
         """
         amounts = {resource: None if amount is None else str(amount)}
         change = {"status": {"capacity": amounts, "allocatable": amounts}}
-        return NODES.trim(await self._api.patch(f"{NODES.path}/{self.name}/status", change))
+        return AGENT_NODES.trim(
+            await self._api.patch(f"{AGENT_NODES.path}/{self.name}/status", change)
+        )
+
+    async def set_taints(self, taints: Sequence[Raw], version: str) -> Raw:
+        """Set all taints of the node, if it still has this version; return the updated node.
+
+        Raises:
+            ClusterError: like `Api.patch`; of status 409 where the node has changed.
+        """
+        change = {"metadata": {"resourceVersion": version}, "spec": {"taints": list(taints)}}
+        return await self._patch("", change)
 
     def record_event(
         self,
@@ -104,6 +115,10 @@ class OneNode(ReflectorGroup):
                 "deleteOptions": {"preconditions": {"uid": pod.uid}},
             },
         )
+
+    async def _patch(self, part: str, change: Raw) -> Raw:
+        path = f"{AGENT_NODES.path}/{self.name}{part}"
+        return AGENT_NODES.trim(await self._api.patch(path, change))
 
     async def run(self) -> None:
         """Report changes to the handlers and write events, until cancelled."""

@@ -141,6 +141,11 @@ def trim_node(raw: Raw) -> Raw:
     return {"metadata": _metadata(raw), "status": status}
 
 
+def trim_agent_node(raw: Raw) -> Raw:
+    """Keep also a Node's taints, which its agent changes."""
+    return {**trim_node(raw), "spec": _only(raw.get("spec") or {}, ("taints",))}
+
+
 def trim_disruption_budget(raw: Raw) -> Raw:
     """Keep a PodDisruptionBudget's selector, and what it allows now."""
     return {
@@ -197,6 +202,7 @@ def _only(whole: Mapping[str, Any], keys: tuple[str, ...]) -> Raw:
 
 
 NODES = Resource("nodes", "Node", "/api/v1", "", trim_node)
+AGENT_NODES = replace(NODES, trim=trim_agent_node)
 PODS = Resource("pods", "Pod", "/api/v1", "", trim_pod)
 SERVER_PODS = Resource("pods", "Pod", "/api/v1", "", trim_server_pod)
 _DOCUMENTS = f"/apis/{GROUP}/{VERSION}"

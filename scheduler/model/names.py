@@ -71,5 +71,18 @@ CONTAINER_MPS_CHECK = "esg-scheduler-mps-check"
 ANNOTATION_GPUS = f"{GROUP}/gpus"
 RESOURCE_GPU_PERCENT = f"{GROUP}/gpu-percent"
 
+# For autoscalers, which know nodes by sums of resources (ADR 52). The first is on a node while all
+# of its healthy GPUs have pods. The second is on a new node by its group's template, under a prefix
+# that Cluster Autoscaler knows, until its agent offers GPUs.
+TAINT_NO_EMPTY_GPU = f"{GROUP}/no-empty-gpu"
+TAINT_STARTUP = "startup-taint.cluster-autoscaler.kubernetes.io/esg-scheduler"
+TAINT_EFFECT_SOFT = "PreferNoSchedule"
+
+# Annotations of function pods by which Karpenter and Cluster Autoscaler drain no node of theirs.
+ANNOTATIONS_NO_DRAIN = {
+    "karpenter.sh/do-not-disrupt": "true",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+}
+
 # Whole GPUs and MIG slices of NVIDIA's device plugin, also renamed ones (`nvidia.com/gpu.shared`).
 RESOURCES_WHOLE_GPU = ("nvidia.com/gpu", "nvidia.com/mig-")

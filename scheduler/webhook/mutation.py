@@ -52,6 +52,7 @@ class PodDefaults:
         scheduler_name: scheduler of pods without a scheduler's name; empty: not set.
         resource_claims: true if a resource claim gives the container its GPU's folders; false: a
             hostPath volume, which Pod Security allows in privileged namespaces only.
+        autoscaled: true if an autoscaler may drain nodes, but none with function pods.
     """
 
     mps_root: str
@@ -61,6 +62,7 @@ class PodDefaults:
     runtime_class_name: str = ""
     scheduler_name: str = ""
     resource_claims: bool = False
+    autoscaled: bool = False
 
     @property
     def pipe_directory(self) -> str:
@@ -100,6 +102,9 @@ def mutate_pod(
     _give_gpu(spec["containers"][gpu_container], ceilings, defaults)
     _set_delivery(spec, defaults, claim)
     _set_scheduler(spec, defaults)
+    _keep_node(pod, defaults)
+    if ceilings.in_slice and defaults.autoscaled:
+        _tolerate(spec, names.TAINT_NO_EMPTY_GPU)
     if defaults.runtime_class_name and not spec.get("runtimeClassName"):
         spec["runtimeClassName"] = defaults.runtime_class_name
     return pod
@@ -123,6 +128,7 @@ def mutate_holder(raw: Mapping[str, Any], defaults: PodDefaults) -> Json:
             }
     _remove_delivery(spec)
     _set_scheduler(spec, defaults)
+    _keep_node(pod, defaults)
     return pod
 
 
@@ -193,6 +199,21 @@ def _remove_delivery(spec: Json) -> None:
 def _set_scheduler(spec: Json, defaults: PodDefaults) -> None:
     if defaults.scheduler_name and spec.get("schedulerName") in {None, "", DEFAULT_SCHEDULER}:
         spec["schedulerName"] = defaults.scheduler_name
+
+
+def _keep_node(pod: Json, defaults: PodDefaults) -> None:
+    """Annotate the pod so that no autoscaler drains its node; its creator's annotations stay."""
+    if defaults.autoscaled:
+        metadata = pod["metadata"]
+        metadata["annotations"] = names.ANNOTATIONS_NO_DRAIN | (metadata.get("annotations") or {})
+
+
+def _tolerate(spec: Json, taint: str) -> None:
+    """Tolerate a taint: a member needs a slice on a GPU that has pods, and no new node."""
+    toleration = {"key": taint, "operator": "Exists"}
+    tolerations = spec.get("tolerations") or []
+    if toleration not in tolerations:
+        spec["tolerations"] = [*tolerations, toleration]
 
 
 def _set_claim(container: Json, defaults: PodDefaults) -> None:

@@ -70,4 +70,5 @@ def pod_defaults(settings: Settings) -> PodDefaults:
         runtime_class_name=settings.runtime_class_name,
         scheduler_name=settings.scheduler_name,
         resource_claims=settings.resource_claims,
+        autoscaled=settings.autoscaled,
     )

@@ -70,7 +70,7 @@ def test_kube_scheduler_is_configured_like_that_of_deploy() -> None:
 def test_values_of_kube_scheduler_reach_its_configuration() -> None:
     """The profile has the scheduler name that the webhook sets in pods."""
     config = configuration(objects := render(EVERYTHING))
-    assert config["profiles"] == [{"schedulerName": "esg.example"}]
+    assert config["profiles"][0]["schedulerName"] == "esg.example"
     assert config["clientConnection"] == {"qps": 250.5, "burst": 500}
     assert config["percentageOfNodesToScore"] == 100
     assert config["extenders"][0]["weight"] == 5
@@ -78,6 +78,21 @@ def test_values_of_kube_scheduler_reach_its_configuration() -> None:
     webhook, kube_scheduler = (by_name[f"Deployment/{n}"] for n in ("webhook", "kube-scheduler"))
     assert environment(webhook)["ESG_SCHEDULER_NAME"] == "esg.example"
     assert "--v=4" in kube_scheduler["command"]
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_an_autoscaler_is_told_of_by_agents_and_webhook(enabled: bool) -> None:
+    """The agents' taint is no score of kube-scheduler: it would lead pods to empty GPUs."""
+    objects = render(autoscaler={"enabled": enabled})
+    [profile] = configuration(objects)["profiles"]
+    disabled = profile.get("plugins", {}).get("score", {}).get("disabled", [])
+    assert [plugin["name"] for plugin in disabled] == ["TaintToleration"] * enabled
+    by_name = {name: environment(container) for name, container in containers(objects)}
+    for name, variable in (
+        ("Deployment/webhook", "ESG_AUTOSCALED"),
+        ("DaemonSet/agent", "ESG_AGENT_AUTOSCALED"),
+    ):
+        assert by_name[name].get(variable) == ("true" if enabled else None)
 
 
 def test_large_numbers_have_no_exponent() -> None:

@@ -23,6 +23,8 @@ from workbench.cluster.mocked_nodes import gpu_nodes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_built")]
 TAINT = {"key": "example.org/mine", "effect": "NoExecute"}
+NO_EMPTY_GPU = {"key": names.TAINT_NO_EMPTY_GPU, "effect": "PreferNoSchedule"}
+STARTUP = {"key": names.TAINT_STARTUP, "effect": "NoSchedule"}
 OWNER = {"apiVersion": "v1", "kind": "Node", "name": "node-001", "uid": "u"}
 GRANTED = {names.ANNOTATION_GPU: "GPU-1"}
 FUNCTION = {names.LABEL_FUNCTION: "segmentation"}
@@ -168,7 +170,7 @@ def test_an_ephemeral_container_cannot_access_other_gpus(cluster: ControlPlane) 
         api.patch(f"{PODS}/plain/ephemeralcontainers", privileged)
 
 
-def test_an_agent_may_change_inventory_and_capacity_of_its_own_node_only(
+def test_an_agent_may_change_inventory_capacity_and_its_taints_of_its_own_node_only(
     installation: Installation, cluster: ControlPlane
 ) -> None:
     """Its token names its node; every other field of the node is refused."""
@@ -202,7 +204,9 @@ def test_an_agent_may_change_inventory_and_capacity_of_its_own_node_only(
         (own, {"metadata": {"ownerReferences": [OWNER]}}, "owners or finalizers"),
         (own, {"metadata": {"finalizers": ["example.org/mine"]}}, "owners or finalizers"),
         (own, {"spec": {"unschedulable": True}}, "spec or labels"),
-        (own, {"spec": {"taints": [TAINT]}}, "spec or labels"),
+        (own, {"spec": {"taints": [TAINT]}}, "only add and remove the taint"),
+        (own, {"spec": {"taints": [STARTUP]}}, "only add and remove the taint"),
+        (own, {"spec": {"taints": [{**NO_EMPTY_GPU, "effect": "NoExecute"}]}}, "only add and"),
         (f"{own}/status", {"status": {"capacity": {"cpu": "1"}}}, "capacity other than"),
         (
             f"{own}/status",
@@ -212,6 +216,12 @@ def test_an_agent_may_change_inventory_and_capacity_of_its_own_node_only(
         (f"{foreign}/status", {"status": {"capacity": shares}}, "may not change node"),
     ]:
         assert message in agent.patch(path, change), change
+    api.patch(own, {"spec": {"taints": [TAINT, STARTUP]}})
+    for removed in ([STARTUP], [STARTUP, NO_EMPTY_GPU]):
+        assert "only add and remove" in agent.patch(own, {"spec": {"taints": removed}})
+    for allowed in ([TAINT, STARTUP, NO_EMPTY_GPU], [TAINT, NO_EMPTY_GPU], [TAINT]):
+        assert agent.patch(own, {"spec": {"taints": allowed}}) == ""
+    assert api.get(own)["spec"]["taints"] == [TAINT]
     changes = [change for change in STATUS_OF_THE_KUBELET if is_stored(api, own, change)]
     assert len(changes) >= len(STATUS_OF_THE_KUBELET) - 2  # Kubernetes 1.30 lacks two
     for change in changes:

@@ -346,3 +346,17 @@ def test_a_volume_replaces_the_claim_and_other_containers_have_none():
     assert after["resourceClaims"] == [{"name": "own", "resourceClaimName": "y"}]
     assert [c["resources"]["claims"] for c in after["containers"]] == [[{"name": "own"}]] * 2
     assert [volume["name"] for volume in after["volumes"]] == [VOLUME]
+
+
+def test_no_autoscaler_drains_the_node_of_a_function_pod():
+    """Annotations of its creator stay, and a second mutation changes nothing."""
+    own = {"karpenter.sh/do-not-disrupt": "30m", "x": "y"}
+    autoscaled = admission(defaults=PodDefaults(mps_root="/m", autoscaled=True))
+    after = admitted(autoscaled, pod(annotations=own))
+    assert after["metadata"]["annotations"] == {
+        **own,
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    }
+    assert admitted(autoscaled, after) == after
+    assert admitted(autoscaled, pod())["metadata"]["annotations"] == names.ANNOTATIONS_NO_DRAIN
+    assert "annotations" not in admitted(admission(), pod())["metadata"]

@@ -64,6 +64,17 @@ def test_a_member_names_the_percent_and_requests_none():
     assert admitted(admission(), after) == after
 
 
+def test_pods_of_a_pool_on_nodes_of_an_autoscaler():
+    """No node of theirs is drained, and none is added for a member, which needs a slice."""
+    autoscaled = admission(defaults=PodDefaults(mps_root="/run/mps", autoscaled=True))
+    tolerated = {"key": names.TAINT_NO_EMPTY_GPU, "operator": "Exists"}
+    for raw, tolerations in ((holder(), None), (member(), [tolerated])):
+        after = admitted(autoscaled, raw)
+        assert names.ANNOTATIONS_NO_DRAIN.items() <= after["metadata"]["annotations"].items()
+        assert after["spec"].get("tolerations") == tolerations
+        assert admitted(autoscaled, after) == after
+
+
 @pytest.mark.parametrize(
     ("raw", "text"),
     [

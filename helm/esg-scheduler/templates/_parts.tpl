@@ -125,6 +125,9 @@ seccompProfile: {type: RuntimeDefault}
 {{- if .Values.dra.enabled }}
 - {name: ESG_AGENT_KUBELET_ROOT, value: {{ .Values.dra.kubeletRoot | quote }}}
 {{- end }}
+{{- if .Values.autoscaler.enabled }}
+- {name: ESG_AGENT_AUTOSCALED, value: "true"}
+{{- end }}
 - {name: ESG_AGENT_REQUIRE_MPS, value: {{ .Values.mps.enabled | quote }}}
 - {name: ESG_AGENT_MPS_UID, value: {{ include "esg.mpsUid" . | quote }}}
 {{- include "esg.environment" (dict "settings" .Values.agent.settings "prefix" "ESG_AGENT_") }}
