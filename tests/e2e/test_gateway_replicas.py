@@ -1,14 +1,12 @@
 """Replicas of the gateway as processes: one is killed under load, and the other takes over."""
 
 import asyncio
-import itertools
 import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-import aiohttp
 import pytest
 
 from scheduler.gateway.replicas.shards import shard_of
@@ -19,7 +17,8 @@ from tests.e2e.played_models import server_of
 from tests.e2e.pod_recorder import recorded_pods
 from tests.e2e.test_gateway_access import account, rights, token_of
 from tests.e2e.test_pods_from_demand import player
-from tests.testbed.api import Json, apply_all, wait_until
+from tests.testbed.api import apply_all, wait_until
+from tests.testbed.numbered_load import NumberedLoad, until_answered
 from tests.testbed.processes import Process
 from workbench.cluster.process import free_port
 
@@ -28,8 +27,6 @@ LEASE = (
     "/apis/coordination.k8s.io/v1/namespaces/default/leases/"
     f"esg-gateway-shard-{shard_of('default')}"
 )
-CLIENTS = 4
-AFTERWARDS = 100  # answers
 SIGNS = ("Traceback", "RBAC:", "may not create pods")
 
 
@@ -109,65 +106,6 @@ def holder(harness: Harness) -> str:
     return str(harness.api.get(LEASE)["spec"].get("holderIdentity") or "")
 
 
-class Load:
-    """Requests through all replicas; each carries its own number.
-
-    Attributes:
-        sent: number of requests.
-        wrong: answers to another request.
-    """
-
-    def __init__(self, started: dict[str, Replica], context: ssl.SSLContext, token: str) -> None:
-        self._replicas = started
-        self._headers = {"Authorization": f"Bearer {token}"}
-        self._context = context
-        self._is_over = asyncio.Event()
-        self._numbers = itertools.count()
-        self.sent = 0
-        self.wrong: list[Json] = []
-
-    async def run(self, steps: Callable[[], None]) -> None:
-        """Send requests until steps, which run in a thread, are done."""
-        connector = aiohttp.TCPConnector(ssl=self._context)
-        timeout = aiohttp.ClientTimeout(total=120)
-        async with aiohttp.ClientSession(
-            connector=connector, timeout=timeout, headers=self._headers
-        ) as http:
-            clients = [
-                asyncio.create_task(self._client(http, replica))
-                for replica in self._replicas.values()
-                for _ in range(CLIENTS)
-            ]
-            try:
-                await asyncio.to_thread(steps)
-            finally:
-                self._is_over.set()
-                await asyncio.gather(*clients)
-
-    async def _client(self, http: aiohttp.ClientSession, replica: Replica) -> None:
-        while not self._is_over.is_set():
-            self.sent += 1
-            status = await self._call(http, replica)
-            replica.outcomes.append(status)
-            if status is None:
-                await asyncio.sleep(0.1)
-
-    async def _call(self, http: aiohttp.ClientSession, replica: Replica) -> int | None:
-        number = next(self._numbers)
-        tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [number]}
-        url = f"{replica.url}/v2/models/w/infer"
-        try:
-            async with http.post(url, json={"inputs": [tensor]}) as answer:
-                content = await answer.json(content_type=None)
-        except aiohttp.ClientError:
-            return None
-        if answer.status == 200:
-            outputs = {output["name"]: output["data"] for output in content["outputs"]}
-            if outputs["y"] != [2 * number]:
-                self.wrong.append(content)
-        return answer.status
-
-
 @pytest.mark.parametrize("share", ["reserved", "pooled"])
 def test_an_owner_that_is_killed(harness, capsys, share):
     """Every request is answered or reported as lost, and no pod is created twice.
@@ -189,7 +127,9 @@ def test_an_owner_that_is_killed(harness, capsys, share):
         started = stack.enter_context(replicas(harness, context, share=share))
         wait_until(lambda: len(pool(harness)) == 2, what="the function has its pods")
         wait_until(lambda: holder(harness) in NAMES, what="the namespace has an owner")
-        load = Load(started, context, token_of(harness.plane, "caller"))
+        token = token_of(harness.plane, "caller")
+        headers = {"Authorization": f"Bearer {token}"}
+        load = NumberedLoad(started.values(), headers=headers, context=context)
         took_s: list[float] = []
         slices: set[str] = set()
 
@@ -207,7 +147,7 @@ def test_an_owner_that_is_killed(harness, capsys, share):
             assert set(survivor.outcomes) == {200}
 
         asyncio.run(load.run(steps))
-        outcomes = [status for replica in started.values() for status in replica.outcomes]
+        outcomes = load.outcomes
         lost = outcomes.count(None)
         with capsys.disabled():
             print(f"\n{load.sent} requests, {lost} lost; taken over after {took_s[0]:.1f} s")  # noqa: T201
@@ -234,13 +174,3 @@ def pool(harness: Harness) -> set[str]:
     """Return the names of the function's pods."""
     pods = harness.api.items(PODS, labelSelector="esg-scheduler.io/gateway-pool=f")
     return {pod["metadata"]["name"] for pod in pods}
-
-
-def until_answered(some, *, count: int = AFTERWARDS) -> None:
-    """Wait until each of these replicas has answered further requests."""
-    goals = [(replica, replica.outcomes.count(200) + count) for replica in some]
-    for replica, goal in goals:
-        wait_until(
-            lambda replica=replica, goal=goal: replica.outcomes.count(200) >= goal,
-            what=f"{replica.url} has answered",
-        )
