@@ -145,7 +145,7 @@ def test_the_mean_is_of_each_part():
     )
 )
 def test_timed_cost_is_the_integral(held):
-    """What is taken back half-way counts until then."""
+    """An amount that is taken back half-way counts until then."""
     cost, total = TimedCost(), 0.0
     events = []
     for begin_ms, width_ms, rate in held:
