@@ -6,7 +6,8 @@ It needs a GPU, NVIDIA's driver, PyTorch and torchvision, and starts an MPS daem
 function and share has a process with one vCPU, as `studies.vision.server`; one of them runs at a
 time, and a batch is measured as by ``esg profiles measure``. Then each function is measured alone
 and beside each one, both with half of the GPU: the bundle's ``interference``. Points are kept in a
-file beside the bundle as they are measured; the same command goes on from there.
+file beside the bundle as they are measured; the same command goes on from there, and writes the
+bundle of what there is after an interruption.
 """
 
 import argparse
@@ -172,7 +173,7 @@ async def measure_function(
 async def measure_pairs(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Return the slowdown of each function beside each one with the whole GPU."""
     ratios: dict[str, dict[str, float]] = {}
-    wanted = [(stand_in, PAIR_PERCENT) for stand_in in STAND_INS]
+    wanted = [(stand_in, PAIR_PERCENT) for stand_in in options.stand_ins]
     with (
         servers(wanted, options.environ) as measured,
         servers(wanted, options.environ, first_vcpu=1 + len(wanted)) as neighbours,
@@ -183,7 +184,7 @@ async def measure_pairs(options: argparse.Namespace) -> dict[str, dict[str, floa
                 name = neighbour.stand_in.function
                 slowdown = await measure_slowdown(
                     await _batches(process)(),
-                    options.precision,
+                    options.pair_precision,
                     connect=_batches(neighbour),
                     neighbour_percent=PAIR_PERCENT,
                 )
@@ -219,7 +220,7 @@ def write_bundle(
             "driver": driver_version(),
             "command": "python -m studies.vision.measure",
             "modelDigests": digests,
-            "interference": {name: dict(row) for name, row in ratios.items()},
+            "interference": {name: dict(ratios[name]) for name in digests if name in ratios},
         },
     }
     profiles = [measured_profile(measured) for measured in by_function.values()]
@@ -227,6 +228,7 @@ def write_bundle(
     options.out.write_text(
         "# Measured by python -m studies.vision.measure, on stand-ins for the sample functions:\n"
         f"# {architectures}.\n"
+        "# They have no weights: a digest is that of an architecture's name and options.\n"
         + yaml.safe_dump(header, sort_keys=False, default_flow_style=None, width=200)
         + "---\n"
         + as_yaml(profiles),
@@ -259,11 +261,18 @@ async def _measure(options: argparse.Namespace) -> None:
     file = options.out.with_suffix(".jsonl")
     pairs_file = options.out.with_suffix(".pairs.json")
     points = read_points(file)
-    for stand_in in STAND_INS:
-        await measure_function(stand_in, points, file, options)
-    if not pairs_file.exists():
-        pairs_file.write_text(json.dumps(await measure_pairs(options)), encoding="utf-8")
-    write_bundle(points, json.loads(pairs_file.read_text(encoding="utf-8")), options)
+    ratios: dict[str, dict[str, float]] = {}
+    try:
+        if pairs_file.exists():
+            ratios = json.loads(pairs_file.read_text(encoding="utf-8"))
+        for stand_in in options.stand_ins:
+            await measure_function(stand_in, points, file, options)
+        if not ratios:
+            ratios = await measure_pairs(options)
+            pairs_file.write_text(json.dumps(ratios), encoding="utf-8")
+    finally:
+        if points:
+            write_bundle(points, ratios, options)
 
 
 def main() -> None:
@@ -275,9 +284,14 @@ def main() -> None:
     parser.add_argument("--license", required=True, help="SPDX identifier of the license")
     parser.add_argument("--machine", required=True, help="machine and its CPUs")
     parser.add_argument("--runs", type=int, default=75, help="least number of runs of a point")
-    parser.add_argument("--limit-s", type=float, default=6.0, help="longest time of a point")
+    parser.add_argument("--limit-s", type=float, default=4.0, help="longest time of a point")
+    parser.add_argument("--pair-limit-s", type=float, default=0.6, help="the same of a pair")
+    names = [stand_in.function for stand_in in STAND_INS]
+    parser.add_argument("--function", action="append", choices=names, help="repeatable; all")
     options = parser.parse_args()
+    options.stand_ins = [s for s in STAND_INS if s.function in (options.function or names)]
     options.precision = Precision(runs_min=options.runs, limit_s=options.limit_s, warm_up_runs=5)
+    options.pair_precision = Precision(runs_min=40, limit_s=options.pair_limit_s, warm_up_runs=5)
     with mps_daemon() as options.environ:
         asyncio.run(_measure(options))
 

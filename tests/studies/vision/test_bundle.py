@@ -1,5 +1,6 @@
 """The bundle of measured stand-ins, from points as a GPU would give them."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,8 @@ from studies.vision.stand_ins import STAND_INS
 from workbench.profiles.bundles import read_bundle
 from workbench.profiles.generated import FUNCTIONS
 from workbench.profiles.measured_points import MeasuredPoint
+
+REPOSITORY = Path(__file__).parents[3]
 
 
 def point(function, batch, percent):
@@ -44,3 +47,13 @@ def test_the_bundle_reads_as_one(tmp_path, monkeypatch):
     assert [profile.metadata.name for profile in bundle.profiles] == names
     fastest = bundle.profiles[0].spec.gpus[0].configurations[1]
     assert fastest.latency_ms == pytest.approx(1.0)
+
+
+def test_the_published_bundle_is_valid():
+    """Its profiles and its table are of stand-ins, on the GPU that it names."""
+    file = REPOSITORY / "deploy/profiles/h100-vision.yaml"
+    bundle = read_bundle(file.read_text(encoding="utf-8"), str(file))
+    names = {known.function for known in STAND_INS}
+    assert {profile.metadata.name for profile in bundle.profiles} <= names
+    assert bundle.header.spec.interference.keys() <= names
+    assert {gpu.model for p in bundle.profiles for gpu in p.spec.gpus} == {"NVIDIA H100 80GB HBM3"}
