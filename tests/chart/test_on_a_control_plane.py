@@ -1,7 +1,6 @@
 """The chart on a real API server: its objects are valid, and its programs have enough rights."""
 
 import importlib.util
-from base64 import b64encode
 from pathlib import Path
 from types import ModuleType
 
@@ -22,7 +21,7 @@ from tests.chart.rendering import CHART, one, render
 from tests.testbed import REPOSITORY
 from tests.testbed.api import Api, wait_until
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.extender import start_extender, start_webhook
+from tests.testbed.extender import loopback_registration, start_extender, start_webhook
 from tests.testbed.nodes import create_nodes
 from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.process import free_port
@@ -155,17 +154,8 @@ def start_webhook_of_the_chart(installation: Installation) -> None:
     account = cluster.kubeconfig_for(f"{SERVICE_ACCOUNT}esg-scheduler-webhook")
     start_webhook(cluster, port=health_port, kubeconfig=account, environment=environment)
     [hooks] = installation.api.items(HOOKS)
-    hooks["webhooks"] = [
-        {
-            **webhook,
-            "clientConfig": {
-                "url": f"https://127.0.0.1:{webhook_port}/mutate",
-                "caBundle": b64encode(cluster.ca.read_bytes()).decode(),
-            },
-        }
-        for webhook in hooks["webhooks"]
-    ]
-    installation.api.request("PUT", f"{HOOKS}/{hooks['metadata']['name']}", hooks)
+    registration = loopback_registration(cluster, hooks, webhook_port)
+    installation.api.request("PUT", f"{HOOKS}/{hooks['metadata']['name']}", registration)
 
 
 def grant_role_edit(api: Api, user: str) -> None:

@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from scheduler.cluster.owner_lease import LEASE_NAME
+from tests.e2e import webhook_process
 from tests.e2e.conftest import USER
 from tests.e2e.documents import RBAC, configuration, documents_in, profile, workflow
 from tests.e2e.gateway_process import RBAC as GATEWAY_RBAC
@@ -11,21 +12,18 @@ from tests.e2e.gateway_process import USER as GATEWAY
 from tests.e2e.gateway_process import answers, gateway, running
 from tests.e2e.harness import EVENTS, PODS
 from tests.e2e.test_pods_from_demand import call, player, pool, server
-from tests.testbed import REPOSITORY, audit
+from tests.testbed import audit
 from tests.testbed.api import wait_until
 from tests.testbed.audit import Right
-from tests.testbed.extender import start_webhook
 from workbench.cluster.process import free_port
 
-WEBHOOK = "esg-webhook"
 OWNER = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LEASE_NAME}"
 DOCUMENTS = "/apis/esg-scheduler.io/v1alpha1"
 STATUSES = (
     f"{DOCUMENTS}/functionprofiles/f",
     f"{DOCUMENTS}/namespaces/default/functionservers/f-server",
 )
-WEBHOOK_RBAC = REPOSITORY / "deploy" / "webhook-rbac.yaml"
-ROLES = {USER: RBAC, GATEWAY: GATEWAY_RBAC, WEBHOOK: WEBHOOK_RBAC}
+ROLES = {USER: RBAC, GATEWAY: GATEWAY_RBAC, webhook_process.USER: webhook_process.RBAC}
 REPEATED = Right("", "events", "patch")  # counts an Event that repeats after a minute
 REPLICAS = (Right("coordination.k8s.io", "leases", verb) for verb in audit.READ_WRITE)
 ACCESS = (
@@ -35,7 +33,7 @@ ACCESS = (
 UNUSED = {
     USER: {REPEATED},
     GATEWAY: {REPEATED, *REPLICAS, *ACCESS},  # test_gateway_replicas.py, test_gateway_access.py
-    WEBHOOK: set(),
+    webhook_process.USER: set(),
 }
 """Rights that this test does not need, each with its reason."""
 
@@ -54,22 +52,10 @@ def test_every_right_is_used(esg, cluster):
     ]
     harness = esg(nodes=1, gpus=1, documents=documents)
     plane = harness.plane
-    for file in (GATEWAY_RBAC, WEBHOOK_RBAC):
-        for document in documents_in(file):
-            harness.api.apply(document)
-    issued = plane.server_certificate("webhook")
-    health_port, model_port, port = free_port(), free_port(), free_port()
-    start_webhook(
-        plane,
-        port=health_port,
-        kubeconfig=plane.kubeconfig_for(WEBHOOK),
-        environment={
-            "ESG_HEALTH_PORT": str(health_port),
-            "ESG_WEBHOOK_PORT": str(free_port()),
-            "ESG_TLS_CERT": str(issued.certificate),
-            "ESG_TLS_KEY": str(issued.key),
-        },
-    )
+    for document in documents_in(GATEWAY_RBAC):
+        harness.api.apply(document)
+    webhook_process.start(plane)
+    model_port, port = free_port(), free_port()
     harness.create("hopeless", workflow="late", stage="slow")
     harness.wait_bound("hopeless")
     assert harness.get("/v1/explain/default/unknown").status_code == httpx.codes.NOT_FOUND

@@ -1,11 +1,13 @@
 """The extender of the tests: the command that users run, against the test bed."""
 
 import sys
+from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
 
+from tests.testbed.api import Json
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.processes import Process
 
@@ -45,6 +47,22 @@ def start_webhook(
     """Start `esg webhook` with this health port, in the same way."""
     command = [_ESG, "webhook", f"--kubeconfig={kubeconfig}"]
     return _start(plane.process("webhook", command, environment=environment), port)
+
+
+def loopback_registration(plane: ControlPlane, registration: Json, port: int) -> Json:
+    """Return the registration of a webhook that runs here, with a certificate of the test bed.
+
+    Args:
+        plane: control plane of the API server that calls the webhook.
+        registration: MutatingWebhookConfiguration, which names a Service.
+        port: port of the webhook on 127.0.0.1.
+    """
+    client = {
+        "url": f"https://127.0.0.1:{port}/mutate",
+        "caBundle": b64encode(plane.ca.read_bytes()).decode(),
+    }
+    hooks = [{**webhook, "clientConfig": client} for webhook in registration["webhooks"]]
+    return {**registration, "webhooks": hooks}
 
 
 def wait_extender(process: Process, *, port: int) -> None:
