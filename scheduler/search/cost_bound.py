@@ -6,7 +6,7 @@ those of the cheapest completion of the workflow within its SLO.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from statistics import fmean
 
@@ -19,6 +19,7 @@ from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
 
 WorkflowKey = tuple[str, str]
+_CHANGE_RATIO = 0.1  # of an SLO, by which the price of its time is found
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,12 @@ class StageLimit:
     """Part of a stage in the least cost of a request.
 
     Attributes:
-        stage_ms: time of the configuration that the least cost has there.
-        dollars: cost of one request in its batch.
+        dollars: cost of one request in the batch of its configuration there.
+        dollars_per_ms: what a millisecond less of the SLO would cost the workflow.
     """
 
-    stage_ms: float
     dollars: float
+    dollars_per_ms: float
 
 
 def request_bounds_dollars(
@@ -98,10 +99,17 @@ def _stage_limits(
     bound_dollars = _request_bound_dollars(planner, workflow, fleet)
     if bound_dollars == inf:
         return {}
-    completion = complete(planner, _request(workflow, fleet))
+    request = _request(workflow, fleet)
+    completion = complete(planner, request)
+    slo_ms = workflow.spec.slo.latency_ms
+    change_ms = _CHANGE_RATIO * slo_ms
+    changed = planner.plan(replace(request, slack_ms=slo_ms - change_ms))
+    if not changed.feasible:
+        changed = planner.plan(replace(request, slack_ms=slo_ms + change_ms))
+    change_dollars = abs(changed.candidates[0].path_cost_dollars - completion.cost_dollars)
     ratio = bound_dollars / completion.cost_dollars  # 1, but for the error of an inexact plan
     return {
-        run.stage: StageLimit(run.configuration.latency_ms, ratio * run.cost_dollars)
+        run.stage: StageLimit(ratio * run.cost_dollars, change_dollars / change_ms)
         for run in completion.runs
     }
 

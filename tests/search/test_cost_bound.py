@@ -83,23 +83,31 @@ def test_is_the_cheapest_of_all_completions(documents: Catalogue) -> None:
 
 
 def check_parts(documents: Catalogue, stages: dict[str, StageLimit]) -> None:
-    """Check that each part is a configuration, and that together they are in time."""
-    spec = documents.workflow(*KEY).spec
-    ends_ms: dict[str, float] = {}
-    for stage in spec.stages:  # listed in their order
+    """Check that each part is the cost of a configuration, and that time costs no less than 0."""
+    for stage in documents.workflow(*KEY).spec.stages:
         limit = stages[stage.name]
+        assert limit.dollars_per_ms >= 0.0
         assert any(
-            c.latency_ms == limit.stage_ms
-            and Prices().request_cost_dollars(
-                c.latency_ms, c.cpu, c.gpu_percent, c.batch, gpu.model
-            )
+            Prices().request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, c.batch, gpu.model)
             == pytest.approx(limit.dollars)
             for gpu in documents.profile(stage.function).spec.gpus
             for c in gpu.configurations
         )
-        begin_ms = max(map(ends_ms.__getitem__, stage.after), default=0.0)
-        ends_ms[stage.name] = begin_ms + limit.stage_ms
-    assert max(ends_ms.values()) <= spec.slo.latency_ms * (1 + ROUNDING)
+
+
+def test_a_millisecond_is_worth_what_it_saves() -> None:
+    """With a tenth less time the workflow needs the faster configuration, or has no other."""
+    rows = [(1, 1, 10, 95.0), (1, 1, 100, 50.0)]
+    slow, fast = (Prices().request_cost_dollars(ms, 1, gpu, 1) for _, _, gpu, ms in rows)
+
+    def limit_of(configurations: list[tuple[int, int, int, float]], slo_ms: float) -> StageLimit:
+        documents = catalogue([[]], [configurations], slo_ms=slo_ms)
+        return stage_limits(documents, Prices())[KEY]["s0"]
+
+    limit = limit_of(rows, 100.0)
+    assert limit.dollars == slow
+    assert limit.dollars_per_ms == pytest.approx((fast - slow) / 10.0)
+    assert limit_of(rows[1:], 52.0).dollars_per_ms == 0.0
 
 
 @examples(2 if config.DISABLE_JIT else 20)

@@ -14,9 +14,10 @@ class CostSplit:
     Attributes:
         limit: least cost of the requests in time (`scheduler.search.cost_bound`).
         unserved: stages of dropped requests that never ran; not above 0.
-        batching: batches of another size than the limit's. Each counts with the cheapest share
-            that is as fast as the stage is in the limit; below 0 only where there is none.
-        planning: shares other than these; negative where they are slower, and cheaper.
+        batching: what the number of jobs in each run costs at least over the best batch, where a
+            millisecond is worth what it saves in the limit. Not below 0.
+        planning: configurations other than these, for example faster ones as a margin for noise;
+            negative where they are slower, and cheaper.
         noise: run times other than the profile's: noise, neighbours, runs that failures ended.
         starts: what containers held while they started.
         idle: what was held while nothing ran in it, transfers of inputs included.

@@ -135,11 +135,11 @@ class Executions:
             limit = queue.limit
             if limit is not None:
                 limit_dollars = sign * limit.dollars
-                batch_dollars = sign * queue.least_dollars(count, limit.stage_ms)
+                batching_dollars = sign * queue.batching_dollars(count, limit.dollars_per_ms)
                 tally = self._tallies.at(request.workflow.index, request.arrival_ms)
                 tally.limit_dollars += limit_dollars
-                tally.batching_dollars += batch_dollars - limit_dollars
-                tally.planning_dollars += profiled_dollars - batch_dollars
+                tally.batching_dollars += batching_dollars
+                tally.planning_dollars += profiled_dollars - limit_dollars - batching_dollars
 
 
 class NeighbourSlowdown:

@@ -42,7 +42,7 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
     """
 
     __slots__ = (
-        "_least_dollars",
+        "_batching_dollars",
         "arrived",
         "function",
         "give_up_after_ms",
@@ -96,18 +96,18 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         self.noise = noise
         self.placer = placer
         self.limit = limit
-        self._least_dollars: dict[int, float] = {}
+        self._batching_dollars: dict[int, float] = {}
         self.retry_at_ms = inf
         self.arrived = 0
         self.prewarm_pending = False
         self.preferred: ContainerGrant | None = None
 
-    def least_dollars(self, jobs: int, within_ms: float) -> float:
-        """Return `Function.least_dollars`; the time is always the same."""
-        dollars = self._least_dollars.get(jobs)
+    def batching_dollars(self, jobs: int, dollars_per_ms: float) -> float:
+        """Return `Function.batching_dollars`; the price of a millisecond is always the same."""
+        dollars = self._batching_dollars.get(jobs)
         if dollars is None:
-            dollars = self.function.least_dollars(jobs, within_ms)
-            self._least_dollars[jobs] = dollars
+            dollars = self.function.batching_dollars(jobs, dollars_per_ms)
+            self._batching_dollars[jobs] = dollars
         return dollars
 
 

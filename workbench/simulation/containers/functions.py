@@ -139,24 +139,29 @@ class Function:
                 latencies_ms[jobs] = min(configuration.latency_ms, latencies_ms[jobs])
         return latencies_ms
 
-    def least_dollars(self, jobs: int, within_ms: float) -> float:
-        """Return the least cost of a run of so many jobs within a time; of the fastest if none is.
+    def batching_dollars(self, jobs: int, dollars_per_ms: float) -> float:
+        """Return what a run of so few jobs costs each of them at least, over the best batch.
 
-        It is the cost for each job, by the profile.
+        By the profile, where a millisecond costs so much beside the resources.
         """
-        fitting = [
+        rows = [
             (
-                c.latency_ms,
-                self._prices.request_cost_dollars(
-                    c.latency_ms, c.cpu, c.gpu_percent, jobs, gpu.model
-                ),
+                self._prices.request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, 1, gpu.model),
+                dollars_per_ms * c.latency_ms,
+                c.batch,
             )
             for gpu in self.profile.spec.gpus
             for c in gpu.configurations
-            if c.batch >= jobs
         ]
-        in_time = [dollars for latency_ms, dollars in fitting if latency_ms <= within_ms]
-        return min(in_time) if in_time else min(fitting)[1]
+        best = min(dollars / batch + time_dollars for dollars, time_dollars, batch in rows)
+        return (
+            min(
+                dollars / jobs + time_dollars
+                for dollars, time_dollars, batch in rows
+                if batch >= jobs
+            )
+            - best
+        )
 
     def lacks(self, grant: ContainerGrant | None) -> bool:
         """Return true if no idle or starting container can run under a grant; None: any grant."""
