@@ -18,6 +18,7 @@ from studies.paper.command import results_of
 from studies.paper.equal_hits import AtTarget, at_target, next_orders
 from studies.paper.evaluation import SHIPPED, EvaluationSize, Findings
 from workbench.commands.simulate.jobs import documents_of
+from workbench.series.executors import SeriesProcesses
 from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import SETTINGS
@@ -97,11 +98,12 @@ def main(  # noqa: PLR0913 - options of a command
     store = ResultCache(cache, documents)
     if not resume:
         store.clear()
-    findings = Findings({})
+    findings, processes = Findings({}), SeriesProcesses(count=jobs)
     for target_ratio in TARGET_RATIOS:
         policies = (SHIPPED, *BASELINES)
         while orders := next_orders(findings, policies, size, target_ratio):
-            findings = Findings({**findings.by_key, **results_of(orders, documents, store, jobs)})
+            results = results_of(orders, documents, store, processes)
+            findings = Findings({**findings.by_key, **results})
     generated = equal_costs(findings, size)
     typer.echo("\n".join(generated.values()))
     update_document(document, generated, PREFIX)

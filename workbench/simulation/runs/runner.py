@@ -5,7 +5,7 @@ from time import perf_counter
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_reader import DocumentError
-from workbench.simulation.engine import Stop, simulate
+from workbench.simulation.engine import simulate
 from workbench.simulation.errors import RunError, UnknownPolicyError
 from workbench.simulation.loop import Observers, OnRequest, OnSpan
 from workbench.simulation.output.chrome_trace import ChromeTrace
@@ -16,21 +16,18 @@ from workbench.simulation.scenario import ScenarioError
 
 REQUESTS_FILE = "requests.csv"
 TRACE_FILE = "trace.json"
-STOPPED = "stopped before all requests had arrived"
 
 
-def run(job: SimulationJob, catalogue: Catalogue, *, stop: Stop, progress: Progress) -> Outcome:
+def run(job: SimulationJob, catalogue: Catalogue, *, progress: Progress) -> Outcome:
     """Run a job; an error that a user can cause is part of the outcome.
 
     Args:
         job: policy, scenario and workload.
         catalogue: workflows, all of which arrive, and profiles.
-        stop: function that returns true when no more requests shall arrive; those that have
-            arrived still end.
         progress: function that receives now and then the number of requests that have ended.
     """
     began = perf_counter()
-    result, failure, stopped = None, "", False
+    result, failure = None, ""
     try:
         workflows = tuple(sorted(catalogue.workflows))
         with ExitStack() as files:
@@ -43,7 +40,6 @@ def run(job: SimulationJob, catalogue: Catalogue, *, stop: Stop, progress: Progr
                 requests=job.requests,
                 rates_rps=job.workload.mean_rate_rps(workflows),
                 observers=_observers(job, workflows, files, progress),
-                stop=stop,
             )
     except RunError as error:
         result, failure = error.result, str(error)
@@ -55,13 +51,10 @@ def run(job: SimulationJob, catalogue: Catalogue, *, stop: Stop, progress: Progr
         OSError,
     ) as error:
         failure = str(error)
-    if result is not None and not failure and stop() and result.requests != job.requests:
-        failure, stopped = STOPPED, True
     return Outcome(
         job=job,
         result=result,
         failure=failure,
-        stopped=stopped,
         wall_s=perf_counter() - began,
     )
 
