@@ -1,7 +1,9 @@
 """Execution of one job: the simulation, and the files that it writes while it runs."""
 
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from time import perf_counter
+from typing import TypeVar
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_reader import DocumentError
@@ -10,12 +12,13 @@ from workbench.simulation.errors import RunError, UnknownPolicyError
 from workbench.simulation.loop import Observers, OnRequest, OnSpan
 from workbench.simulation.output.chrome_trace import ChromeTrace
 from workbench.simulation.output.requests_csv import RequestsCsv
-from workbench.simulation.result import RequestRecord
 from workbench.simulation.runs.job import Outcome, Progress, SimulationJob
 from workbench.simulation.scenario import ScenarioError
 
 REQUESTS_FILE = "requests.csv"
 TRACE_FILE = "trace.json"
+
+RecordT = TypeVar("RecordT")
 
 
 def run(job: SimulationJob, catalogue: Catalogue, *, progress: Progress) -> Outcome:
@@ -69,16 +72,19 @@ def _observers(
         job.folder.mkdir(parents=True, exist_ok=True)
         names = ["/".join(key) for key in workflows]
         table = files.enter_context(closing(RequestsCsv(job.folder / REQUESTS_FILE, names)))
-        on_request = table.write
+        on_request, on_span = table.write, table.begin_run
         if job.trace_requests:
             path = job.folder / TRACE_FILE
             trace = files.enter_context(closing(ChromeTrace(path, names, job.trace_requests)))
-            on_request, on_span = _both(table.write, trace.end_request), trace.begin_run
+            on_request = _both(table.write, trace.end_request)
+            on_span = _both(table.begin_run, trace.begin_run)
     return Observers(on_request, on_span, lambda ended, _: progress(ended))
 
 
-def _both(first: OnRequest, second: OnRequest) -> OnRequest:
-    def write(record: RequestRecord) -> None:
+def _both(
+    first: Callable[[RecordT], None], second: Callable[[RecordT], None]
+) -> Callable[[RecordT], None]:
+    def write(record: RecordT) -> None:
         first(record)
         second(record)
 
