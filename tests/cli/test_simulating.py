@@ -56,8 +56,12 @@ def test_people_get_a_table():
     """A row for each policy under each setting, taken together over seeds."""
     done = simulate("--policy", "exact,minimum", "--setting", "moderate-light", "--seed", "1,2")
     assert done.exit_code == 0, done.output
-    rows = [line.split() for line in done.stdout.splitlines() if "moderate-light" in line]
+    *rows, difference = [
+        line.split() for line in done.stdout.splitlines() if "moderate-light" in line
+    ]
     assert [row[1] for row in rows] == ["exact", "minimum"]
+    assert difference[1:3] == ["minimum", "exact"]
+    assert difference.count("±") == 2
     assert "±" in done.stdout
     assert "set aside" in done.stdout
     assert "short" in done.stdout  # the verdict on a run of some seconds

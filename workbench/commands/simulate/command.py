@@ -17,11 +17,12 @@ from workbench.commands.simulate.jobs import checked, generated_functions
 from workbench.commands.simulate.progress import run_jobs
 from workbench.commands.simulate.report import facts_of, write_report
 from workbench.commands.simulate.scenario import read_scenario
-from workbench.commands.simulate.table import print_table
+from workbench.commands.simulate.table import print_differences, print_table
 from workbench.series.executors import SeriesProcesses
 from workbench.simulation.errors import UnknownPolicyError
 from workbench.simulation.runs.comparison import with_common_warm_up
 from workbench.simulation.runs.job import Outcome, SimulationJob
+from workbench.simulation.runs.paired import policy_differences
 from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.runs.results_json import write_results
 from workbench.simulation.runs.summary import aggregate, as_json
@@ -78,6 +79,8 @@ def _print(outcomes: Sequence[Outcome], *, to_json: bool) -> None:
         typer.echo(json.dumps(as_json(outcomes)))
     elif aggregates := aggregate(outcomes):
         print_table(aggregates)
+        if differences := policy_differences(outcomes):
+            print_differences(differences)
 
 
 def _refused(*messages: str) -> typer.Exit:
