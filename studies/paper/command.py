@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -16,7 +15,7 @@ from studies.paper.document import (
     Evaluation,
     blocks,
 )
-from studies.paper.evaluation import SHIPPED, EvaluationSize, Findings, Order, orders
+from studies.paper.evaluation import SHIPPED, EvaluationSize, Findings, Order, RunKey, orders
 from studies.paper.measured_document import (
     MEASURED_BLOCKS,
     MEASURED_POLICIES,
@@ -31,7 +30,6 @@ from workbench.series.executors import SeriesProcesses
 from workbench.simulation.registry import container_policy_names
 from workbench.simulation.runs.job import Outcome
 from workbench.simulation.runs.result_cache import ResultCache
-from workbench.simulation.runs.summary import summary, timings
 
 
 def evaluate(
@@ -68,10 +66,9 @@ def evaluate(
         store.clear()
     results = results_of(orders(names, size), documents, store, processes)
     searched = [name for name in equal_hits.POLICIES if name in names]
-    for target_ratio in target_ratios:
-        while further := equal_hits.next_orders(Findings(results), searched, size, target_ratio):
-            results |= results_of(further, documents, store, processes)
-    evaluation = Evaluation(names, Findings(results), size, target_ratios)
+    while further := equal_hits.next_round(Findings.of(results), searched, size, target_ratios):
+        results |= results_of(further, documents, store, processes)
+    evaluation = Evaluation(names, Findings.of(results), size, target_ratios)
     if measured is None:
         generated = blocks(evaluation)
         drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}
@@ -85,10 +82,10 @@ def results_of(
     documents: Sequence[Document],
     store: ResultCache,
     processes: SeriesProcesses,
-) -> dict[tuple[str, str, str, int], dict[str, Any]]:
+) -> dict[RunKey, Outcome]:
     """Read cached results and run the rest; exit if a run fails or is interrupted."""
     cached = {run.key: store.read(_file_stem(run), run.job) for run in runs}
-    results = {key: _numbers(outcome) for key, outcome in cached.items() if outcome is not None}
+    results = {key: outcome for key, outcome in cached.items() if outcome is not None}
     missing = [run for run in runs if run.key not in results]
     typer.echo(f"{len(runs)} runs, {len(missing)} of them to do", err=True)
     failures, remaining = [], len(missing)
@@ -99,7 +96,7 @@ def results_of(
             run = missing[number]
             if outcome.whole:
                 store.write(_file_stem(run), outcome)
-                results[run.key] = _numbers(outcome)
+                results[run.key] = outcome
                 remaining -= 1
             else:
                 failures.append(f"{run.variant}: {outcome.job}: {outcome.failure}")
@@ -114,10 +111,6 @@ def results_of(
     if remaining:
         raise typer.Exit(1)
     return results
-
-
-def _numbers(outcome: Outcome) -> dict[str, Any]:
-    return timings(outcome) | summary(outcome)
 
 
 def _file_stem(run: Order) -> str:
