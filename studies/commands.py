@@ -3,11 +3,14 @@
 A command imports the module that carries it out when it runs, so that help is quick.
 """
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from workbench.commands.comparison_options import Dask
 
 _NAMES = "NAME[,NAME…]"
 _PANEL = "Studies"
@@ -64,6 +67,7 @@ def jobs(
     processes: Annotated[
         int | None, typer.Option("--jobs", min=1, help="processes; default: one per processor")
     ] = None,
+    dask: Dask = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="write report.html, results.json, and files of each run"),
@@ -74,6 +78,7 @@ def jobs(
     _require_extra()
     from studies.training.command.command import compare_job_policies
     from studies.training.runs.setup import JobsSetup
+    from workbench.series.executors import SeriesProcesses
 
     compare_job_policies(
         JobsSetup(policy="", environment=environment, data=data, nodes=nodes, gpus=gpus),
@@ -81,7 +86,7 @@ def jobs(
         workloads=workload or [],
         seeds=seed,
         assignments=assignments or [],
-        processes=processes,
+        processes=SeriesProcesses(count=processes or os.cpu_count() or 1, dask=dask),
         out=out,
         to_json=to_json,
     )
@@ -157,6 +162,7 @@ def paper(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="processes; default: one per processor")
     ] = None,
+    dask: Dask = None,
     cache: Annotated[Path, typer.Option(help="folder with the results of each run")] = Path(
         "build/paper"
     ),
@@ -187,6 +193,7 @@ def paper(
     from studies.paper.command import evaluate
     from studies.paper.evaluation import EvaluationSize
     from studies.paper.measured_document import MeasuredInput
+    from workbench.series.executors import SeriesProcesses
 
     evaluate(
         document,
@@ -199,7 +206,7 @@ def paper(
         ),
         policies=policy,
         target_ratios=[percent / 100 for percent in target_percent or (95.0, 99.0)],
-        processes=jobs,
+        processes=SeriesProcesses(count=jobs or os.cpu_count() or 1, dask=dask),
         cache=cache if data is None else cache / "measured",
         resume=resume,
         measured=None if data is None else MeasuredInput(data, nodes),

@@ -53,7 +53,7 @@ def colocate(  # noqa: PLR0913 - what a run depends on, each by name
     state = assemble(scenario, catalogue, arrivals.workflows, seed)
     policy = policy_for(state, "warm", expected_rates_rps(arrivals))
     simulation = ColocatedSimulation(state, policy, seed, NO_OBSERVERS, training)
-    simulation.run(stream(arrivals, state.workflows, requests, lambda: False))
+    simulation.run(stream(arrivals, state.workflows, requests))
     return ColocationResult(simulation.result(), simulation.workers.share())
 
 

@@ -1,10 +1,8 @@
 """``esg paper``, called by `make paper`: the ESG paper's evaluation, and docs/paper.md."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -17,7 +15,7 @@ from studies.paper.document import (
     Evaluation,
     blocks,
 )
-from studies.paper.evaluation import SHIPPED, EvaluationSize, Findings, Order, orders
+from studies.paper.evaluation import SHIPPED, EvaluationSize, Findings, Order, RunKey, orders
 from studies.paper.measured_document import (
     MEASURED_BLOCKS,
     MEASURED_POLICIES,
@@ -28,12 +26,10 @@ from studies.paper.measured_document import (
 from workbench.commands.simulate.jobs import documents_of
 from workbench.commands.simulate.progress import run_jobs
 from workbench.reports.renderer import require_extra
+from workbench.series.executors import SeriesProcesses
 from workbench.simulation.registry import container_policy_names
 from workbench.simulation.runs.job import Outcome
 from workbench.simulation.runs.result_cache import ResultCache
-from workbench.simulation.runs.summary import summary, timings
-
-_INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 
 
 def evaluate(
@@ -42,7 +38,7 @@ def evaluate(
     size: EvaluationSize,
     policies: Sequence[str] | None,
     target_ratios: Sequence[float],
-    processes: int | None,
+    processes: SeriesProcesses,
     cache: Path,
     resume: bool,
     measured: MeasuredInput | None = None,
@@ -68,13 +64,11 @@ def evaluate(
     store = ResultCache(cache, documents)
     if not resume:
         store.clear()
-    workers = processes or os.cpu_count() or 1
-    results = results_of(orders(names, size), documents, store, workers)
+    results = results_of(orders(names, size), documents, store, processes)
     searched = [name for name in equal_hits.POLICIES if name in names]
-    for target_ratio in target_ratios:
-        while further := equal_hits.next_orders(Findings(results), searched, size, target_ratio):
-            results |= results_of(further, documents, store, workers)
-    evaluation = Evaluation(names, Findings(results), size, target_ratios)
+    while further := equal_hits.next_round(Findings.of(results), searched, size, target_ratios):
+        results |= results_of(further, documents, store, processes)
+    evaluation = Evaluation(names, Findings.of(results), size, target_ratios)
     if measured is None:
         generated = blocks(evaluation)
         drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}
@@ -84,36 +78,39 @@ def evaluate(
 
 
 def results_of(
-    runs: Sequence[Order], documents: Sequence[Document], store: ResultCache, processes: int
-) -> dict[tuple[str, str, str, int], dict[str, Any]]:
+    runs: Sequence[Order],
+    documents: Sequence[Document],
+    store: ResultCache,
+    processes: SeriesProcesses,
+) -> dict[RunKey, Outcome]:
     """Read cached results and run the rest; exit if a run fails or is interrupted."""
     cached = {run.key: store.read(_file_stem(run), run.job) for run in runs}
-    results = {key: _numbers(outcome) for key, outcome in cached.items() if outcome is not None}
+    results = {key: outcome for key, outcome in cached.items() if outcome is not None}
     missing = [run for run in runs if run.key not in results]
     typer.echo(f"{len(runs)} runs, {len(missing)} of them to do", err=True)
-    failures, completed = [], 0
-    for number, outcome in run_jobs([run.job for run in missing], documents, processes=processes):
-        run = missing[number]
-        if outcome.whole:
-            store.write(_file_stem(run), outcome)
-            results[run.key] = _numbers(outcome)
-            completed += 1
-        elif not outcome.stopped:
-            failures.append(f"{run.variant}: {outcome.job}: {outcome.failure}")
-    for failure in failures:
-        typer.echo(f"error: {failure}", err=True)
-    if completed < len(missing):
-        remaining = len(missing) - completed
-        typer.echo(
-            f"{remaining} runs are missing; completed runs are cached; resume with --continue",
-            err=True,
-        )
-        raise typer.Exit(1 if failures else _INTERRUPTED)
+    failures, remaining = [], len(missing)
+    try:
+        for number, outcome in run_jobs(
+            [run.job for run in missing], documents, processes=processes
+        ):
+            run = missing[number]
+            if outcome.whole:
+                store.write(_file_stem(run), outcome)
+                results[run.key] = outcome
+                remaining -= 1
+            else:
+                failures.append(f"{run.variant}: {outcome.job}: {outcome.failure}")
+    finally:
+        for failure in failures:
+            typer.echo(f"error: {failure}", err=True)
+        if remaining:
+            typer.echo(
+                f"{remaining} runs are missing; completed runs are cached; resume with --continue",
+                err=True,
+            )
+    if remaining:
+        raise typer.Exit(1)
     return results
-
-
-def _numbers(outcome: Outcome) -> dict[str, Any]:
-    return timings(outcome) | summary(outcome)
 
 
 def _file_stem(run: Order) -> str:

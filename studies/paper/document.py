@@ -72,9 +72,11 @@ def _how(evaluation: Evaluation) -> str:
         f"{scenario.gpus_per_node} GPU and {scenario.cpus} vCPU, run times with "
         f"{100 * scenario.noise_ratio:g} % of noise, {scenario.margin_text}. A container has the "
         f"share that it started with, and idle shares are paid.{size.pooled_text} All policies "
-        "begin with warm containers of their own choice; the warm-up (MSER-5) is left out of every "
-        "number but those over time. ± is half of a 95 % confidence interval over the seeds "
-        "(Student's t). Profiles are **generated**, not measured.\n"
+        "begin with warm containers of their own choice; the warm-up (MSER-5; the longest one of "
+        "all policies, for the same requests) is left out of every number but those over time. ± "
+        "is half of a 95 % confidence interval over the seeds (Student's t); that of a difference "
+        "in hits or in what is paid is over batches of the requests, which both policies served. "
+        "Profiles are **generated**, not measured.\n"
     )
 
 

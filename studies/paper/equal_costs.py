@@ -15,9 +15,11 @@ import typer
 
 from studies.page import REPOSITORY, made_by, markdown_table, update_document
 from studies.paper.command import results_of
-from studies.paper.equal_hits import AtTarget, at_target, next_orders
-from studies.paper.evaluation import SHIPPED, EvaluationSize, Findings
+from studies.paper.equal_hits import AtTarget, at_target, next_round
+from studies.paper.evaluation import SHIPPED, EvaluationSize, Findings, RunKey
 from workbench.commands.simulate.jobs import documents_of
+from workbench.series.executors import SeriesProcesses
+from workbench.simulation.runs.job import Outcome
 from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import SETTINGS
@@ -97,12 +99,11 @@ def main(  # noqa: PLR0913 - options of a command
     store = ResultCache(cache, documents)
     if not resume:
         store.clear()
-    findings = Findings({})
-    for target_ratio in TARGET_RATIOS:
-        policies = (SHIPPED, *BASELINES)
-        while orders := next_orders(findings, policies, size, target_ratio):
-            findings = Findings({**findings.by_key, **results_of(orders, documents, store, jobs)})
-    generated = equal_costs(findings, size)
+    results: dict[RunKey, Outcome] = {}
+    policies, processes = (SHIPPED, *BASELINES), SeriesProcesses(count=jobs)
+    while further := next_round(Findings.of(results), policies, size, TARGET_RATIOS):
+        results |= results_of(further, documents, store, processes)
+    generated = equal_costs(Findings.of(results), size)
     typer.echo("\n".join(generated.values()))
     update_document(document, generated, PREFIX)
 

@@ -61,6 +61,24 @@ def variant_of(policy: str, headroom_ratio: float, target_ratio: float) -> Varia
     return Variant(name=name, policy=policy, changes=changes)
 
 
+def next_round(
+    findings: Findings,
+    policies: Sequence[str],
+    size: EvaluationSize,
+    target_ratios: Sequence[float],
+) -> list[Order]:
+    """Return the next runs of the searches for all targets, each once; empty: all are over.
+
+    With each round the common warm-up may grow, and a search that was over may go on.
+    """
+    unique = {
+        order.key: order
+        for target_ratio in target_ratios
+        for order in next_orders(findings, policies, size, target_ratio)
+    }
+    return list(unique.values())
+
+
 def next_orders(
     findings: Findings, policies: Sequence[str], size: EvaluationSize, target_ratio: float
 ) -> list[Order]:

@@ -3,8 +3,8 @@
 All policies under the paper's settings, as they are: with fixed shares. Then those that search a
 share for each run, with shares that change; ESG with one mechanism after another switched off or
 changed; and the headroom with which a policy that holds containers reaches a target
-(`studies.paper.equal_hits`). Comparisons are seed by seed: every policy serves the same
-requests.
+(`studies.paper.equal_hits`). Every policy serves the same requests, after the same warm-up, and
+they are compared on them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,10 @@ from typing import Any
 from scipy.stats import t as student_t
 
 from scheduler.search.rules import Rules
-from workbench.simulation.runs.job import SimulationJob
+from workbench.simulation.runs.comparison import with_common_warm_up
+from workbench.simulation.runs.job import Outcome, SimulationJob
+from workbench.simulation.runs.paired import PairedSums
+from workbench.simulation.runs.summary import summary, timings
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import GAPS_MS, PAPER_SETTINGS, SETTINGS, Load, Paper
 from workbench.simulation.workloads.parameters import Workload
@@ -26,6 +29,9 @@ SHIPPED = "warm"
 ESG = "esg"
 AS_IS = "as it is"
 RESIZED = "shares change from run to run"
+RunKey = tuple[str, str, str, int]
+"""Variant, policy, setting and seed."""
+
 RESIZED_POLICIES = ("exact", ESG, "orion", "oracle")  # compared with changing shares, too
 
 
@@ -92,7 +98,7 @@ class Order:
     job: SimulationJob
 
     @property
-    def key(self) -> tuple[str, str, str, int]:
+    def key(self) -> RunKey:
         """Variant, policy, setting and seed."""
         return self.variant, self.job.policy, self.job.setting, self.job.seed
 
@@ -225,13 +231,31 @@ class Estimate:
 
 Summary = Mapping[str, Any]
 _NONE: Mapping[int, Summary] = MappingProxyType({})
+_RESULT = "result"  # in a summary
+_HITS = "hit_rate"
+_PAIRED = (_HITS, "cost_per_1000")
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Summaries of all runs, by the key of their orders."""
+    """Summaries of all runs, by the key of their orders.
 
-    by_key: Mapping[tuple[str, str, str, int], Summary]
+    Hits and costs of two policies are compared on the same requests, where the summaries have the
+    results, and else seed by seed.
+    """
+
+    by_key: Mapping[RunKey, Summary]
+
+    @classmethod
+    def of(cls, outcomes: Mapping[RunKey, Outcome]) -> "Findings":
+        """Summarise complete runs, without the same warm-up under a setting and seed."""
+        equal = with_common_warm_up(list(outcomes.values()))
+        return cls(
+            {
+                key: {**timings(outcome), **summary(outcome), _RESULT: outcome.result}
+                for key, outcome in zip(outcomes, equal, strict=True)
+            }
+        )
 
     def estimate(
         self, name: str, policy: str, setting: str, variant: str = AS_IS
@@ -257,12 +281,16 @@ class Findings:
         base to compare with.
         """
         runs, bases = self._by_seed(variant, policy, setting), self._by_seed(base, to, setting)
-        pairs = [(runs[seed][name], bases[seed][name]) for seed in runs.keys() & bases.keys()]
         if inverse:
-            pairs = [(base, run) for run, base in pairs]
-        if not pairs or any(base <= 0 for _, base in pairs):
+            runs, bases = bases, runs
+        pairs = _pairs(runs, bases)
+        if not pairs or any(base[name] <= 0 for _, base in pairs):
             return None
-        return Estimate.of([run / base - 1 for run, base in pairs])
+        if name in _PAIRED and (sums := _sums(pairs)):
+            excess = sums.hit_excess() if name == _HITS else sums.cost_excess()
+            if excess is not None:
+                return Estimate(excess.mean, excess.half_width, len(pairs))
+        return Estimate.of([run[name] / base[name] - 1 for run, base in pairs])
 
     def difference(  # noqa: PLR0913 - both sides of a comparison
         self,
@@ -274,10 +302,11 @@ class Findings:
         to: str = SHIPPED,
         base: str = AS_IS,
     ) -> Estimate | None:
-        """Estimate the difference of a number from that of ``to``, seed by seed."""
-        runs, bases = self._by_seed(variant, policy, setting), self._by_seed(base, to, setting)
-        pairs = [(runs[seed][name], bases[seed][name]) for seed in runs.keys() & bases.keys()]
-        return Estimate.of([run - base for run, base in pairs]) if pairs else None
+        """Estimate the difference of a number from that of ``to``."""
+        pairs = _pairs(self._by_seed(variant, policy, setting), self._by_seed(base, to, setting))
+        if name == _HITS and (sums := _sums(pairs)) and (points := sums.hit_points()):
+            return Estimate(points.mean, points.half_width, len(pairs))
+        return Estimate.of([run[name] - base[name] for run, base in pairs]) if pairs else None
 
     def total(self, name: str, policy: str) -> float:
         """Sum a number over all runs of a policy as it is."""
@@ -301,3 +330,17 @@ class Findings:
             for (of, by, under, seed), figures in self.by_key.items()
             if (of, by, under) == (variant, policy, setting)
         } or _NONE
+
+
+def _pairs(
+    runs: Mapping[int, Summary], bases: Mapping[int, Summary]
+) -> list[tuple[Summary, Summary]]:
+    """Pair the runs of equal seeds, in the order of the seeds."""
+    return [(runs[seed], bases[seed]) for seed in sorted(runs.keys() & bases.keys())]
+
+
+def _sums(pairs: Sequence[tuple[Summary, Summary]]) -> PairedSums | None:
+    """Sum over batches of the same requests; None where a summary has no result."""
+    if not pairs or not all(_RESULT in run and _RESULT in base for run, base in pairs):
+        return None
+    return PairedSums.of((run[_RESULT], base[_RESULT]) for run, base in pairs)

@@ -22,7 +22,6 @@ def simulate_jobs(
     policy: TrainingPolicy[Any],
     name: str,
     *,
-    stop: Callable[[], bool] = lambda: False,
     progress: JobsProgress = lambda _: None,
 ) -> JobsResult:
     """Run a workload until its last job ends.
@@ -31,13 +30,12 @@ def simulate_jobs(
         environment: environment that was just loaded.
         policy: policy that was just constructed.
         name: name of the policy, for messages.
-        stop: function whose true result ends the run with an error.
         progress: function that is called when jobs have ended.
 
     Raises:
         JobsError: the policy cannot be used, or no job can ever start.
     """
-    return _Run(environment, policy, name).run(stop, progress)
+    return _Run(environment, policy, name).run(progress)
 
 
 class _Run:
@@ -62,12 +60,10 @@ class _Run:
         self._idle = 0
         environment.begin(adapts_batch=policy.adapts_batch)
 
-    def run(self, stop: Callable[[], bool], progress: JobsProgress) -> JobsResult:
+    def run(self, progress: JobsProgress) -> JobsResult:
         now_s = 0.0
         environment = self._environment
         while self._pending:
-            if stop():
-                raise JobsError(f"stopped at {now_s:,.6g} s, {len(self._pending)} jobs unfinished")
             next_s = environment.next_s(now_s, self._policy.wake_s(now_s))
             environment.advance(now_s, next_s)
             now_s = next_s

@@ -58,6 +58,9 @@ def test_people_get_a_table():
     done = simulate("--policy", "exact,minimum", "--setting", "moderate-light", "--seed", "1,2")
     assert done.exit_code == 0, done.output
     rows = [line.split() for line in done.stdout.splitlines() if "moderate-light" in line]
+    [difference] = [row for row in rows if row[1:3] == ["minimum", "exact"]]
+    assert difference.count("±") == 2
+    rows.remove(difference)
     assert [row[1] for row in rows] == 2 * ["exact", "minimum"]
     for row in rows[2:]:  # the parts of what is paid
         *parts, paid, fragmentation = map(float, row[2:])

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import GUIDE, refusal, simulate
+from tests.cli.harness import GUIDE, answer, refusal, simulate
 from tests.signals import hear_ctrl_c
+from workbench.series import executors
 
 ESG = str(Path(sys.executable).with_name("esg"))
 pytestmark = pytest.mark.usefixtures("wide_terminal")
@@ -40,13 +41,17 @@ def installed(tmp_path):
     return install
 
 
-def start(folder, *arguments):
+def start(folder, *arguments, hash_seed="random"):
     """The command itself, with a folder of packages beside its own."""
     path = [str(folder), os.environ.get("PYTHONPATH")]
     return subprocess.Popen(
         [ESG, "simulate", *map(str, arguments)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, path)),
+            "PYTHONHASHSEED": hash_seed,
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -151,30 +156,23 @@ def test_a_policy_that_fails_half_way(installed, tmp_path, monkeypatch):
     assert "enough for today" in (tmp_path / "out/report.html").read_text("utf-8")
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_is_finished(tmp_path, jobs):
-    """Arrivals end, what has arrived is served, files are whole, and the status tells it."""
-    with start(
-        tmp_path, "--policy", "minimum", "--seed", "1,2,3", "--requests", 100_000_000,
-        "--jobs", jobs, "--out", "out",
-    ) as running:  # fmt: skip
-        begun = tmp_path / "out/runs/minimum-moderate-normal-1/requests.csv"
-        while not begun.exists():
-            assert running.poll() is None, running.stderr.read()
-            time.sleep(0.02)
-        running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=100)
-    assert running.returncode == 130, err
-    assert "stopping: requests that have arrived still end" in err
-    runs = json.loads((tmp_path / "out/results.json").read_text("utf-8"))["runs"]
-    assert 1 <= len(runs) <= 3
-    assert runs[0]["requests"] == runs[0]["hits"] + runs[0]["misses"]
-    rows = begun.read_text("utf-8").splitlines()[1:]
-    counted = [row for row in rows if float(row.split(",")[2]) >= 1000 * runs[0]["warmup_s"]]
-    assert len(counted) == runs[0]["requests"]
-    assert "stopped" in runs[0]["failure"]
-    assert (tmp_path / "out/report.html").exists()
+def test_equal_seeds_give_equal_bytes_in_any_process(tmp_path):
+    """Also with other hashes of texts, by which Python orders sets: for policies of every kind."""
+    order = (
+        "--policy", "warm,esg,infless,orion,aquatope,random,sgprs", "--requests", 60,
+        "--seed", 7, "--jobs", 1, "--set", "prewarm=true",
+    )  # fmt: skip
+    for seed in ("0", "4242"):
+        with start(tmp_path, *order, "--out", seed, hash_seed=seed) as running:
+            _, err = running.communicate(timeout=200)
+        assert running.returncode == 0, err
+    files = [path for path in (tmp_path / "0").rglob("*") if path.is_file()]
+    assert len(files) == 4 + 2 * 7
+    for path in files:
+        if path.name != "timings.json":
+            repeated = tmp_path / "4242" / path.relative_to(tmp_path / "0")
+            assert path.read_bytes() == repeated.read_bytes(), path
 
 
 SLEEPER = """
@@ -188,24 +186,28 @@ class Sleeper(Minimum):
 """
 
 
+@pytest.mark.parametrize("where", [("--jobs", 1), ("--jobs", 2), ("--jobs", 2, "--dask", "local")])
 @pytest.mark.slow
-def test_a_second_ctrl_c_ends_at_once(installed):
-    """Even where a policy never answers; what was finished before is kept."""
+def test_ctrl_c_ends_at_once(installed, where):
+    """Even where a policy never answers: one line, status 130, and complete runs are kept."""
     folder = installed("sleeper", SLEEPER, "sleeper:Sleeper")
     with start(
-        folder, "--policy", "minimum,sleeper", "--requests", 50, "--jobs", 2, "--out", "out"
+        folder, "--policy", "minimum,sleeper", "--requests", 50, *where, "--out", "out"
     ) as running:
         assert running.stdout.readline() == "asleep\n"
-        running.send_signal(signal.SIGINT)
-        assert running.stderr.readline().startswith("generated profiles")
-        assert running.stderr.readline().startswith("stopping: ")
+        complete = folder / "out/unfinished/minimum-moderate-normal-0.json"
+        while not complete.exists():
+            assert running.poll() is None, running.stderr.read()
+            time.sleep(0.02)
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
     assert running.returncode == 130, err
-    assert "stopped\n" in err
     assert out == ""
-    runs = json.loads((folder / "out/results.json").read_text("utf-8"))["runs"]
-    assert "sleeper" not in [run["policy"] for run in runs]
+    first, *others = err.splitlines()
+    assert first.startswith("generated profiles")
+    assert others == ["stopped"]
+    (run,) = json.loads((folder / "out/results.json").read_text("utf-8"))["runs"]
+    assert run["policy"] == "minimum"
 
 
 GATED = """
@@ -250,6 +252,97 @@ def test_a_killed_sweep_goes_on(tmp_path):
 
 def test_continuing_needs_a_folder():
     assert "--continue: goes on with the runs in a folder" in refusal("--continue")
+
+
+HELD = """
+import os, time
+from pathlib import Path
+from workbench.simulation.policies.minimum import Minimum
+
+class Held(Minimum):
+    def __init__(self, context):
+        super().__init__(context)
+        print(os.getpid(), flush=True)
+        while not Path("open").exists():
+            time.sleep(0.01)
+"""
+
+
+@pytest.mark.slow
+def test_the_loss_of_a_dask_worker_changes_nothing(tmp_path):
+    """A worker is killed during its run; the run starts again, and all results are equal."""
+    (tmp_path / "held.py").write_text(HELD, encoding="utf-8")
+    order = ("--policy", "minimum,held.py:Held", "--requests", 50, "--seed", "1,2", "--jobs", 2)
+    with start(tmp_path, *order, "--out", "lost", "--dask", "local") as running:
+        os.kill(int(running.stdout.readline()), signal.SIGKILL)
+        (tmp_path / "open").touch()
+        _, err = running.communicate(timeout=200)
+    assert running.returncode == 0, err
+    assert "Traceback" not in err
+    with start(tmp_path, *order, "--out", "whole") as running:
+        _, err = running.communicate(timeout=200)
+    assert running.returncode == 0, err
+    results = [(tmp_path / out / "results.json").read_text("utf-8") for out in ("lost", "whole")]
+    assert results[0] == results[1]
+    assert len(json.loads(results[0])["runs"]) == 4
+
+
+CLUSTER = """
+import sys
+from distributed import LocalCluster
+
+if __name__ == "__main__":
+    threads = int(sys.argv[1])
+    with LocalCluster(n_workers=2, threads_per_worker=threads, dashboard_address=None) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def dask_cluster(tmp_path):
+    """Start a Dask cluster of two workers with so many threads; return its address."""
+    (tmp_path / "cluster.py").write_text(CLUSTER, encoding="utf-8")
+    started = []
+
+    def cluster(threads):
+        command = [sys.executable, str(tmp_path / "cluster.py"), str(threads)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        started.append(subprocess.Popen(command, text=True, **pipes))
+        return started[-1].stdout.readline().strip()
+
+    yield cluster
+    for process in started:
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_runs_the_series(dask_cluster):
+    """Its workers give the figures of this process."""
+    order = ("--policy", "minimum,exact", "--seed", "1,2", "--requests", 50, "--jobs", 1)
+    here = answer(*order, quick=False)
+    there = answer(*order, "--dask", dask_cluster(1), quick=False)
+    assert there["runs"] == here["runs"]
+
+
+@pytest.mark.slow
+def test_workers_with_threads_are_refused(dask_cluster):
+    """Runs in threads of one process would wait for one another."""
+    assert "a worker has 2 threads" in refusal("--dask", dask_cluster(2))
+
+
+def test_a_dask_cluster_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr(executors, "_CONNECT_S", 0.1)
+    assert "--dask tcp://127.0.0.1:1: no scheduler with a worker there" in refusal(
+        "--dask", "tcp://127.0.0.1:1"
+    )
+
+
+def test_dask_is_an_extra(monkeypatch):
+    """Without it the error names the extra; nothing else needs it."""
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert "pip install 'esg-scheduler[dask]'" in refusal("--dask", "local")
+    assert answer("--policy", "minimum")["runs"]
 
 
 SUICIDAL = """

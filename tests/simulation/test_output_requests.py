@@ -1,11 +1,14 @@
 """requests.csv: every request, and nothing that the result does not say as well."""
 
 import csv
+from collections import Counter
 from contextlib import closing
 
 import pytest
 
+from scheduler.model.catalogue import Catalogue
 from tests.simulation.harness import Poisson, one_function, quiet, run
+from workbench.profiles.builders import profile, workflow
 from workbench.simulation.output.requests_csv import COLUMNS, RequestsCsv
 from workbench.simulation.result import RequestRecord
 
@@ -21,10 +24,17 @@ def recording():
 
 @pytest.fixture
 def rows(recording, tmp_path):
-    with closing(RequestsCsv(tmp_path / "requests.csv", ["default/w"])) as table:
+    return rows_of(recording, tmp_path)
+
+
+def rows_of(recording, folder):
+    """Rows of a recording."""
+    with closing(RequestsCsv(folder / "requests.csv", ["default/w"])) as table:
+        for span in recording.spans:
+            table.begin_run(span)
         for record in recording.requests:
             table.write(record)
-    with (tmp_path / "requests.csv").open(encoding="utf-8", newline="") as file:
+    with (folder / "requests.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -55,6 +65,31 @@ def test_a_hit_is_within_the_slo(rows):
     for row in rows:
         if row["outcome"] != "dropped":
             assert (row["outcome"] == "hit") == (float(row["latency_ms"]) <= float(row["slo_ms"]))
+
+
+@pytest.mark.parametrize("policy", ["exact", "infless", "warm", "sgprs"])
+def test_each_stage_has_batch_node_and_share(policy, tmp_path):
+    """A part for each stage: the requests that share batches are as many as the batches say."""
+    grid = [(b, 1, p, 2000 * b**0.6 / p) for b in (1, 2, 4) for p in (20, 50)]
+    catalogue = Catalogue.of(
+        [workflow([[], [0]], slo_ms=400.0), profile("f0", grid), profile("f1", grid)]
+    )
+    recording = run(quiet(nodes=3), catalogue, Poisson(15.0, seed=1), policy, requests=200)
+    rows = rows_of(recording, tmp_path)
+    assert len(rows) == 200
+    parts = [
+        list(zip(*(row[name].split(";") for name in COLUMNS[-3:]), strict=True)) for row in rows
+    ]
+    assert {len(stages) for stages in parts} == {2}
+    by_jobs = Counter(int(batch) for stages in parts for batch, _, _ in stages)
+    spans = Counter(span.jobs for span in recording.spans for _ in span.requests)
+    assert by_jobs == spans
+    assert {node for stages in parts for _, node, _ in stages} <= {
+        span.node for span in recording.spans
+    }
+    assert {int(percent) for stages in parts for _, _, percent in stages} == {
+        span.gpu_percent for span in recording.spans
+    }
 
 
 def test_it_is_written_while_the_run_goes_on(tmp_path):

@@ -1,4 +1,4 @@
-"""Runs as jobs: the same in any process, brought to an end when asked, and honest about failure."""
+"""Runs as jobs: the same in any process, and honest about failure."""
 
 import json
 import os
@@ -11,7 +11,8 @@ import pytest
 from scheduler.model.catalogue import Catalogue
 from tests.simulation.harness import quiet
 from workbench.profiles.builders import profile, workflow
-from workbench.series.processes import SeriesWorker, run_series
+from workbench.series.executors import SeriesProcesses
+from workbench.series.runs import SeriesWorker, run_series
 from workbench.simulation import registry
 from workbench.simulation.policies.minimum import Minimum
 from workbench.simulation.runs.job import SimulationJob
@@ -38,9 +39,10 @@ JOB = SimulationJob(
 )
 
 
-def outcomes_of(jobs, *, processes=1, stop=lambda: False, progress=lambda *_: None):
+def outcomes_of(jobs, *, processes=1, progress=lambda *_: None):
     worker = SimulationWorker(DOCUMENTS)
-    outcomes = dict(run_series(jobs, worker, processes=processes, stop=stop, progress=progress))
+    processes = SeriesProcesses(count=processes)
+    outcomes = dict(run_series(jobs, worker, processes=processes, progress=progress))
     return [outcomes[number] for number in sorted(outcomes)]
 
 
@@ -81,7 +83,7 @@ class _Pressed(SeriesWorker):
     def __reduce__(self):
         return _press, ()
 
-    def run(self, job, *, stop, progress):
+    def run(self, job, progress):
         return job
 
     def lost(self, job, reason):
@@ -99,7 +101,10 @@ def test_processes_survive_a_ctrl_c_while_they_start():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         outcomes = run_series(
-            ["a", "b"], _Pressed(), processes=2, stop=lambda: False, progress=lambda *_: None
+            ["a", "b"],
+            _Pressed(),
+            processes=SeriesProcesses(count=2),
+            progress=lambda *_: None,
         )
         assert dict(outcomes) == {0: "a", 1: "b"}
     finally:
@@ -168,36 +173,6 @@ def test_the_progress_ends_with_all_requests():
     assert reports == [(0, 10_000), (0, 20_000)]
 
 
-def test_a_stop_brings_what_has_arrived_to_its_end():
-    """Fewer requests, each of which ended; and the outcome says that it is not whole."""
-    looks = iter(range(1_000_000))
-    (outcome,) = outcomes_of([JOB], stop=lambda: next(looks) >= 2)
-    assert outcome.stopped
-    assert not outcome.whole
-    assert "stopped" in outcome.failure
-    result = outcome.result
-    assert 0 < result.requests < JOB.requests
-    assert result.hits + result.misses == result.requests
-
-
-def test_no_run_begins_after_a_stop():
-    assert outcomes_of([JOB, JOB], stop=lambda: True) == []
-
-
-@pytest.mark.slow
-def test_spawned_runs_are_stopped_too():
-    """Those that wait do not begin; those that run end early and are told."""
-    jobs = [replace(JOB, seed=seed, requests=100_000_000) for seed in range(5)]
-    ended = []
-    outcomes = outcomes_of(
-        jobs, processes=2, stop=lambda: bool(ended), progress=lambda *report: ended.append(report)
-    )
-    assert 1 <= len(outcomes) <= 3  # two that ran, one that was handed over
-    for outcome in outcomes:
-        assert outcome.stopped
-        assert outcome.result.requests < 100_000_000
-
-
 def test_a_policy_that_fails_leaves_what_had_ended(registered, tmp_path):
     """The failure names policy, queue and time; rows and figures of what had ended are kept."""
     registered(failing(200, RuntimeError("out of ideas")))
@@ -256,8 +231,8 @@ def test_seeds_are_taken_together():
 
 
 def test_a_run_without_requests_has_no_row():
-    (outcome,) = outcomes_of([JOB], stop=lambda: False)
-    empty = run(JOB, Catalogue.of(DOCUMENTS), stop=lambda: False, progress=lambda _: None)
+    (outcome,) = outcomes_of([JOB])
+    empty = run(JOB, Catalogue.of(DOCUMENTS), progress=lambda _: None)
     assert aggregate([replace(empty, result=None), outcome])[0].results == (outcome.result,)
 
 
@@ -277,5 +252,5 @@ def test_policies_are_told_the_whole_workload_s_rates(registered, tmp_path, monk
 
     registered(RecordsRates)
     job = replace(JOB, policy="mine", workload=Requests(file=file), requests=10)
-    run(job, Catalogue.of(DOCUMENTS), stop=lambda: False, progress=lambda _: None)
+    run(job, Catalogue.of(DOCUMENTS), progress=lambda _: None)
     assert reports == [job.workload.mean_rate_rps(tuple(sorted(Catalogue.of(DOCUMENTS).workflows)))]

@@ -1,11 +1,21 @@
 """Options of the commands that compare: ``esg simulate``, ``esg calibrate``."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 _NAMES = "NAME[,NAME…]"
+
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS|local",
+        help="run on the workers of a Dask scheduler, or on Dask workers of this machine: the run "
+        "of a lost worker starts again; default: processes without Dask",
+    ),
+]
 
 
 def simulate(
@@ -62,6 +72,7 @@ def simulate(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="processes; default: one per processor")
     ] = None,
+    dask: Dask = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="write report.html, results.json, and files of each run"),
@@ -81,6 +92,7 @@ def simulate(
     here too. Equal scenarios give equal results, except for the times that planning takes.
     """
     from workbench.commands.simulate.command import compare_policies
+    from workbench.series.executors import SeriesProcesses
 
     compare_policies(
         scenario,
@@ -94,7 +106,7 @@ def simulate(
         },
         assignments=assignments or [],
         trace=trace,
-        processes=jobs,
+        processes=SeriesProcesses(count=jobs or os.cpu_count() or 1, dask=dask),
         out=out,
         resume=resume,
         show_scenario=show_scenario,

@@ -1,5 +1,5 @@
 """Series of runs in several processes: what every simulator's sweeps share.
 
-Law of the room: a run depends on its job alone, so that it gives the same result in any process and
-in any order. Processes are spawned: they have no state of the parent but their arguments.
+Law of the room: a run depends on its job alone, so that it gives the same result in any process, on
+any machine and in any order. Processes have no state of the parent but their arguments.
 """

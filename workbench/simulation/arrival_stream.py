@@ -1,6 +1,6 @@
 """Arrivals one by one, out of their chunks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
 import numpy as np
@@ -9,31 +9,24 @@ from workbench.simulation.errors import WorkloadError
 from workbench.simulation.workflow_state import WorkflowState
 from workbench.simulation.workload import Arrivals, Chunk
 
-_STOP_EVERY = 256  # arrivals between two calls of `stop`
 _NOTHING: Chunk = (np.empty(0), np.empty(0, np.int32))
 
 
 def stream(
-    arrivals: Arrivals,
-    states: Sequence[WorkflowState],
-    requests: int,
-    stop: Callable[[], bool],
+    arrivals: Arrivals, states: Sequence[WorkflowState], requests: int
 ) -> Iterator[tuple[float, WorkflowState | None]]:
     """Yield time and workflow of the first ``requests``; after the last one (inf, None), always.
 
     Raises:
         WorkloadError: they go back in time, or name no workflow.
     """
-    yield from _until_stopped(arrivals, states, requests, stop)
+    yield from _first(arrivals, states, requests)
     while True:
         yield inf, None
 
 
-def _until_stopped(
-    arrivals: Arrivals,
-    states: Sequence[WorkflowState],
-    requests: int,
-    stop: Callable[[], bool],
+def _first(
+    arrivals: Arrivals, states: Sequence[WorkflowState], requests: int
 ) -> Iterator[tuple[float, WorkflowState]]:
     number = 0
     last_ms = 0.0
@@ -47,10 +40,8 @@ def _until_stopped(
         for time_ms, workflow in zip(
             times_ms[:count].tolist(), workflows[:count].tolist(), strict=True
         ):
-            if number % _STOP_EVERY == 0 and stop():
-                return
             yield time_ms, states[workflow]
-            number += 1
+        number += count
         if number == requests:
             return
 

@@ -1,7 +1,7 @@
 """The simulation: requests that arrive are run to their end under one policy."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import perf_counter
 
 from scheduler.model.catalogue import Catalogue
@@ -21,8 +21,6 @@ from workbench.simulation.stations.policy import StationPolicy
 from workbench.simulation.stations.simulation import StationSimulation
 from workbench.simulation.workload import Arrivals
 
-Stop = Callable[[], bool]
-
 
 def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     scenario: Scenario,
@@ -34,7 +32,6 @@ def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     requests: int | None = None,
     rates_rps: Mapping[tuple[str, str], float] | None = None,
     observers: Observers = NO_OBSERVERS,
-    stop: Stop = lambda: False,
 ) -> Result:
     """Run the first ``requests`` of the arrivals to their end under one policy.
 
@@ -48,8 +45,6 @@ def simulate(  # noqa: PLR0913 - what a run depends on, each by name
         rates_rps: expected requests per second of each workflow. Default: rates of the first
             chunk of arrivals.
         observers: callbacks for requests, runs and progress.
-        stop: function that returns true when no more requests shall arrive; those that have
-            arrived still end.
 
     Raises:
         UnknownPolicyError: the registry has no such policy.
@@ -65,7 +60,7 @@ def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     simulation = _loop_of(state, policy_for(state, policy, rates_rps), seed, observers)
     simulation.setup_s = perf_counter() - began
     try:
-        simulation.run(stream(arrivals, state.workflows, requests or sys.maxsize, stop))
+        simulation.run(stream(arrivals, state.workflows, requests or sys.maxsize))
     except RunError as error:
         error.result = simulation.result()
         raise

@@ -160,11 +160,16 @@ class Span(NamedTuple):
     execute_ms: float
     end_ms: float
     batch: int  # of the configuration
-    jobs: int
+    requests: tuple[tuple[int, int], ...]  # number of each, and index of its stage
     cpu: int
     gpu_percent: int
     memory_mib: int
     cost_dollars: float
+
+    @property
+    def jobs(self) -> int:
+        """Number of requests in the batch."""
+        return len(self.requests)
 
 
 def _as_json(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """``esg jobs``: compare policies of training clusters by job completion times."""
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -19,9 +18,9 @@ from studies.training.registry import POLICIES
 from studies.training.runs.setup import JobsOutcome, JobsSetup, load
 from studies.training.runs.worker import JobsWorker
 from workbench.commands.series_progress import run_with_bar
+from workbench.series.executors import SeriesProcesses
 
 _ALL = "all"
-_INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
 
 
 def compare_job_policies(
@@ -31,7 +30,7 @@ def compare_job_policies(
     workloads: Sequence[Path],
     seeds: str,
     assignments: Sequence[str],
-    processes: int | None,
+    processes: SeriesProcesses,
     out: Path | None,
     to_json: bool,
 ) -> None:
@@ -46,7 +45,7 @@ def compare_job_policies(
     if any(None in (run.workload, run.data) for run in setups):
         typer.echo("generated jobs and models, not measured", err=True)
     setups = _with_folders(setups, out)
-    outcomes = _run(setups, processes or os.cpu_count() or 1, jobs)
+    outcomes = _run(setups, processes, jobs)
     if to_json:
         typer.echo(json.dumps({"runs": [outcome.summary() for outcome in outcomes]}))
     else:
@@ -55,8 +54,6 @@ def compare_job_policies(
     for outcome in outcomes:
         if outcome.failure:
             typer.echo(f"error: {outcome.setup}: {outcome.failure}", err=True)
-    if len(outcomes) < len(setups):
-        raise typer.Exit(_INTERRUPTED)
     if not written or any(outcome.failure for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -122,7 +119,7 @@ def _with_folders(setups: Sequence[JobsSetup], out: Path | None) -> list[JobsSet
     ]
 
 
-def _run(setups: Sequence[JobsSetup], processes: int, jobs: int) -> list[JobsOutcome]:
+def _run(setups: Sequence[JobsSetup], processes: SeriesProcesses, jobs: int) -> list[JobsOutcome]:
     numbered = run_with_bar(
         setups,
         JobsWorker(),
@@ -130,13 +127,8 @@ def _run(setups: Sequence[JobsSetup], processes: int, jobs: int) -> list[JobsOut
         total=jobs,
         unit="jobs",
         done_of=lambda outcome: 0 if outcome.result is None else len(outcome.result.jobs),
-        on_stop="stopping: running simulations end; again: at once",
     )
-    try:
-        return [outcome for _, outcome in sorted(numbered, key=itemgetter(0))]
-    except KeyboardInterrupt:
-        typer.echo("stopped", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
+    return [outcome for _, outcome in sorted(numbered, key=itemgetter(0))]
 
 
 def _wrote(out: Path, outcomes: Sequence[JobsOutcome]) -> bool:

@@ -9,7 +9,7 @@ from studies.training.errors import JobsError
 from studies.training.output.jobs_csv import write_jobs_csv
 from studies.training.output.placement_trace import write_placement_trace
 from studies.training.runs.setup import JobsOutcome, JobsSetup, load
-from workbench.series.processes import RunProgress, SeriesWorker, StopCheck
+from workbench.series.runs import RunProgress, SeriesWorker
 
 JOBS_FILE = "jobs.csv"
 TRACE_FILE = "trace.json"
@@ -18,12 +18,12 @@ TRACE_FILE = "trace.json"
 class JobsWorker(SeriesWorker[JobsSetup, JobsOutcome]):
     """Runs training clusters; the progress counts jobs that have ended."""
 
-    def run(self, job: JobsSetup, *, stop: StopCheck, progress: RunProgress) -> JobsOutcome:
+    def run(self, job: JobsSetup, progress: RunProgress) -> JobsOutcome:
         """Run a setup, and write its files if it has a folder."""
         try:
             environment, policy = load(job)
             began_s = perf_counter()
-            result = simulate_jobs(environment, policy, job.policy, stop=stop, progress=progress)
+            result = simulate_jobs(environment, policy, job.policy, progress=progress)
             wall_s = perf_counter() - began_s
             if job.folder is not None:
                 job.folder.mkdir(parents=True, exist_ok=True)

@@ -143,7 +143,7 @@ def test_other_documents_are_other_runs(tmp_path):
         policy="minimum", setting="s", seed=0, workload=workload, requests=5,
         scenario=Scenario(gpu_models=(Assumptions().gpu_model,)),
     )  # fmt: skip
-    outcome = run(job, catalogue, stop=lambda: False, progress=lambda _: None)
+    outcome = run(job, catalogue, progress=lambda _: None)
     assert outcome.whole, outcome.failure
     ResultCache(tmp_path, documents(table())).write("run", outcome)
     assert ResultCache(tmp_path, documents(table())).read("run", job) == outcome

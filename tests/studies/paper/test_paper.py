@@ -1,12 +1,14 @@
 """The paper's evaluation: which runs, and what is made of their figures."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from studies.paper.evaluation import ABLATION, AS_IS, Estimate, EvaluationSize, Findings, orders
+from tests.simulation.test_runs import JOB, outcomes_of
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS
 
@@ -101,6 +103,26 @@ def test_policies_are_compared_seed_by_seed():
     assert excess.half_width == pytest.approx(0.0, abs=1e-12)
     less = runs.difference("hit_rate", "minimum", "strict-light", to="esg")
     assert less.mean == pytest.approx(-0.375)
+
+
+def test_policies_are_compared_on_the_same_requests_after_one_warm_up():
+    """The longest warm-up counts for all; one seed gives an interval of differences."""
+    first, second = outcomes_of([replace(JOB, policy=name) for name in ("minimum", "random")])
+    outcomes = {
+        (AS_IS, outcome.job.policy, "test", 3): replace(
+            outcome, result=outcome.result.since(warmup_ms)
+        )
+        for outcome, warmup_ms in ((first, 1_000.0), (second, 3_000.0))
+    }
+    runs = Findings.of(outcomes)
+    assert runs.values("warmup_s", "minimum", "test") == [3.0]
+    assert runs.values("warmup_s", "random", "test") == [3.0]
+    paid = runs.against("cost_per_1000", "random", "test", to="minimum")
+    costs = [runs.estimate("cost_per_1000", name, "test").mean for name in ("random", "minimum")]
+    assert paid.mean == pytest.approx(costs[0] / costs[1] - 1)
+    assert paid.half_width > 0
+    assert runs.difference("hit_rate", "random", "test", to="minimum").half_width is not None
+    assert runs.difference("ran_per_1000", "random", "test", to="minimum").half_width is None
 
 
 def test_nothing_is_no_base_of_a_ratio():

@@ -63,12 +63,6 @@ def test_a_workload_that_never_fits_ends_with_an_error():
         simulated("tiresias", environment_of(pollux_job(gpus=5)))
 
 
-def test_a_stopped_run_says_where_it_stopped():
-    """A stop ends the run with the number of unfinished jobs."""
-    with pytest.raises(JobsError, match="stopped at 0 s, 1 jobs unfinished"):
-        simulate_jobs(environment_of(pollux_job()), Scripted({}), "mine", stop=lambda: True)
-
-
 def test_the_progress_counts_all_jobs():
     """The last report is the number of jobs."""
     reports = []

@@ -1,7 +1,6 @@
 """``esg simulate``: compare policies by SLO hits and cost on a simulated cluster."""
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,12 @@ from workbench.commands.simulate.jobs import checked, generated_functions
 from workbench.commands.simulate.progress import run_jobs
 from workbench.commands.simulate.report import facts_of, write_report
 from workbench.commands.simulate.scenario import read_scenario
-from workbench.commands.simulate.table import print_table
+from workbench.commands.simulate.table import print_differences, print_table
+from workbench.series.executors import SeriesProcesses
 from workbench.simulation.errors import UnknownPolicyError
 from workbench.simulation.runs.comparison import with_common_warm_up
 from workbench.simulation.runs.job import Outcome, SimulationJob
+from workbench.simulation.runs.paired import policy_differences
 from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.runs.results_json import write_results
 from workbench.simulation.runs.summary import aggregate, as_json
@@ -29,7 +30,6 @@ from workbench.simulation.scenario import ScenarioError
 
 SCENARIO_FILE = "scenario.yaml"
 UNFINISHED_FOLDER = "unfinished"  # outcomes of a series that has not ended
-_INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
 
 
 def compare_policies(
@@ -38,7 +38,7 @@ def compare_policies(
     options: Mapping[str, Any],
     assignments: Sequence[str],
     trace: Path | None,
-    processes: int | None,
+    processes: SeriesProcesses,
     out: Path | None,
     resume: bool,
     show_scenario: bool,
@@ -65,10 +65,10 @@ def compare_policies(
         typer.echo(f"generated profiles, not measured: {listed(generated)}", err=True)
     if out is not None:
         _write_scenario(out, effective)
-    series = _Series(ordered, documents, processes or os.cpu_count() or 1)
+    series = _Series(ordered, documents, processes)
     outcomes, written = _outcomes(series, out, resume=resume)
     _print(outcomes, to_json=to_json)
-    _report_failures(outcomes, ordered=len(ordered))
+    _report_failures(outcomes)
     if not written:
         raise typer.Exit(1)
 
@@ -79,6 +79,8 @@ def _print(outcomes: Sequence[Outcome], *, to_json: bool) -> None:
         typer.echo(json.dumps(as_json(outcomes)))
     elif aggregates := aggregate(outcomes):
         print_table(aggregates)
+        if differences := policy_differences(outcomes):
+            print_differences(differences)
 
 
 def _refused(*messages: str) -> typer.Exit:
@@ -98,11 +100,11 @@ def _write_scenario(out: Path, effective: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """Jobs with equal documents, and the number of processes that run them."""
+    """Jobs with equal documents, and the processes that run them."""
 
     jobs: Sequence[SimulationJob]
     documents: Sequence[Document]
-    processes: int
+    processes: SeriesProcesses
 
 
 def _outcomes(series: _Series, out: Path | None, *, resume: bool) -> tuple[list[Outcome], bool]:
@@ -124,9 +126,6 @@ def _outcomes(series: _Series, out: Path | None, *, resume: bool) -> tuple[list[
                 cache.write(outcome.job.file_stem, outcome)
         if cache is not None and sum(outcome.whole for outcome in numbered.values()) == len(jobs):
             cache.clear()
-    except KeyboardInterrupt:
-        typer.echo("stopped", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
     except OSError as error:
         raise _refused(os_error_text(error, out)) from None
     finally:  # an interrupted series keeps the runs that are complete
@@ -163,12 +162,10 @@ def _wrote(
     return True
 
 
-def _report_failures(outcomes: Sequence[Outcome], *, ordered: int) -> None:
+def _report_failures(outcomes: Sequence[Outcome]) -> None:
     """Print the failures; exit with a status that is not 0 after any."""
     for outcome in outcomes:
         if outcome.failure:
             typer.echo(f"error: {outcome.job}: {outcome.failure}", err=True)
-    if len(outcomes) < ordered or any(outcome.stopped for outcome in outcomes):
-        raise typer.Exit(_INTERRUPTED)
     if any(outcome.failure for outcome in outcomes):
         raise typer.Exit(1)

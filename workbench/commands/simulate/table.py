@@ -6,8 +6,9 @@ from statistics import stdev
 from rich.table import Table
 from rich.text import Text
 
-from workbench.commands.wide_table import print_fitting, wide_table
+from workbench.commands.wide_table import print_fitting, print_rows, wide_table
 from workbench.simulation.cost_split import PARTS, CostSplit
+from workbench.simulation.runs.paired import PairedEstimate, PolicyDifference
 from workbench.simulation.runs.summary import US_PER_S, Aggregate
 
 _LEFT_ALIGNED = ("setting", "policy")
@@ -28,6 +29,7 @@ _COLUMNS = (
     "planning\ns",
     "planning\nµs a call",
 )
+_DIFFERENCES = (*_LEFT_ALIGNED, "against, on the\nsame requests", "in SLO", "set aside")
 # Columns that a narrow terminal leaves out, the first first.
 _OPTIONAL = (
     "planning\nµs a call",
@@ -117,3 +119,19 @@ def _spread(values: Sequence[float], digits: int) -> str:
     mean = sum(values) / len(values)
     text = f"{mean:,.{digits}f}"
     return text if len(values) == 1 else f"{text} ± {stdev(values):,.{digits}f}"
+
+
+def print_differences(differences: Sequence[PolicyDifference]) -> None:
+    """Print a row for each policy that is compared with the first one; ± is half of an interval."""
+    table = wide_table(_DIFFERENCES, _LEFT_ALIGNED)
+    for one in differences:
+        hits = _interval(one.hit_points, " points")
+        table.add_row(one.setting, one.policy, one.against, hits, _interval(one.cost_excess, " %"))
+    print_rows(table)
+
+
+def _interval(estimate: PairedEstimate, unit: str) -> str:
+    text = f"{100 * estimate.mean:+z.1f}"
+    if estimate.half_width is not None:
+        text += f" ± {100 * estimate.half_width:.1f}"
+    return text + unit

@@ -234,7 +234,7 @@ class WarmSimulation(SimulationLoop):
                     execute_ms=executes_ms,
                     end_ms=execution.end_ms,
                     batch=run.batch,
-                    jobs=len(run.jobs),
+                    requests=tuple((request.number, run.stage) for request, _ in served),
                     cpu=grant.configuration.cpu,
                     gpu_percent=grant.percent,
                     memory_mib=grant.memory_mib,

@@ -89,7 +89,9 @@ class BatchRuns:
                     execute_ms=executes_ms,
                     end_ms=executes_ms + execute_ms,
                     batch=grant.batch,
-                    jobs=count,
+                    requests=tuple(
+                        (job.request.number, queue.index) for queue, jobs in parts for job in jobs
+                    ),
                     cpu=grant.configuration.cpu,
                     gpu_percent=grant.percent,
                     memory_mib=grant.memory_mib,

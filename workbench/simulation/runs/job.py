@@ -63,14 +63,12 @@ class Outcome:
     Attributes:
         result: result of all requests that ended; None if the run failed before the first arrival.
         failure: reason why not all requests arrived; empty if all did.
-        stopped: true if the run was stopped on request, which is a failure too.
         wall_s: duration of the run.
     """
 
     job: SimulationJob
     result: Result | None
     failure: str = ""
-    stopped: bool = False
     wall_s: float = 0.0
 
     @property

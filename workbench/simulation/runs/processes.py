@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import Document
-from workbench.series.processes import RunProgress, SeriesWorker, StopCheck
+from workbench.series.runs import RunProgress, SeriesWorker
 from workbench.simulation.runs.job import Outcome, SimulationJob
 from workbench.simulation.runs.runner import run
 
@@ -14,17 +14,10 @@ class SimulationWorker(SeriesWorker[SimulationJob, Outcome]):
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self._documents = tuple(documents)
-        self._catalogue: Catalogue | None = None
 
-    def prepare(self) -> None:
-        """Read the documents."""
-        self._catalogue = Catalogue.of(self._documents)
-
-    def run(self, job: SimulationJob, *, stop: StopCheck, progress: RunProgress) -> Outcome:
-        """Run a simulation; when stopped, requests that have arrived still end."""
-        if self._catalogue is None:
-            raise AssertionError("a worker is prepared first")
-        return run(job, self._catalogue, stop=stop, progress=progress)
+    def run(self, job: SimulationJob, progress: RunProgress) -> Outcome:
+        """Run a simulation."""
+        return run(job, Catalogue.of(self._documents), progress=progress)
 
     def lost(self, job: SimulationJob, reason: str) -> Outcome:
         """Return a failure without a result."""

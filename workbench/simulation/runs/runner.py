@@ -1,37 +1,37 @@
 """Execution of one job: the simulation, and the files that it writes while it runs."""
 
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from time import perf_counter
+from typing import TypeVar
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.message_text import os_error_text
-from workbench.simulation.engine import Stop, simulate
+from workbench.simulation.engine import simulate
 from workbench.simulation.errors import RunError, UnknownPolicyError
 from workbench.simulation.loop import Observers, OnRequest, OnSpan
 from workbench.simulation.output.chrome_trace import ChromeTrace
 from workbench.simulation.output.requests_csv import RequestsCsv
-from workbench.simulation.result import RequestRecord
 from workbench.simulation.runs.job import Outcome, Progress, SimulationJob
 from workbench.simulation.scenario import ScenarioError
 
 REQUESTS_FILE = "requests.csv"
 TRACE_FILE = "trace.json"
-STOPPED = "stopped before all requests had arrived"
+
+RecordT = TypeVar("RecordT")
 
 
-def run(job: SimulationJob, catalogue: Catalogue, *, stop: Stop, progress: Progress) -> Outcome:
+def run(job: SimulationJob, catalogue: Catalogue, *, progress: Progress) -> Outcome:
     """Run a job; an error that a user can cause is part of the outcome.
 
     Args:
         job: policy, scenario and workload.
         catalogue: workflows, all of which arrive, and profiles.
-        stop: function that returns true when no more requests shall arrive; those that have
-            arrived still end.
         progress: function that receives now and then the number of requests that have ended.
     """
     began = perf_counter()
-    result, failure, stopped = None, "", False
+    result, failure = None, ""
     try:
         workflows = tuple(sorted(catalogue.workflows))
         with ExitStack() as files:
@@ -44,7 +44,6 @@ def run(job: SimulationJob, catalogue: Catalogue, *, stop: Stop, progress: Progr
                 requests=job.requests,
                 rates_rps=job.workload.mean_rate_rps(workflows),
                 observers=_observers(job, workflows, files, progress),
-                stop=stop,
             )
     except RunError as error:
         result, failure = error.result, str(error)
@@ -52,13 +51,10 @@ def run(job: SimulationJob, catalogue: Catalogue, *, stop: Stop, progress: Progr
         failure = os_error_text(error)
     except (UnknownPolicyError, DocumentError, UnknownDocumentError, ScenarioError) as error:
         failure = str(error)
-    if result is not None and not failure and stop() and result.requests != job.requests:
-        failure, stopped = STOPPED, True
     return Outcome(
         job=job,
         result=result,
         failure=failure,
-        stopped=stopped,
         wall_s=perf_counter() - began,
     )
 
@@ -73,16 +69,19 @@ def _observers(
         job.folder.mkdir(parents=True, exist_ok=True)
         names = ["/".join(key) for key in workflows]
         table = files.enter_context(closing(RequestsCsv(job.folder / REQUESTS_FILE, names)))
-        on_request = table.write
+        on_request, on_span = table.write, table.begin_run
         if job.trace_requests:
             path = job.folder / TRACE_FILE
             trace = files.enter_context(closing(ChromeTrace(path, names, job.trace_requests)))
-            on_request, on_span = _both(table.write, trace.end_request), trace.begin_run
+            on_request = _both(table.write, trace.end_request)
+            on_span = _both(table.begin_run, trace.begin_run)
     return Observers(on_request, on_span, lambda ended, _: progress(ended))
 
 
-def _both(first: OnRequest, second: OnRequest) -> OnRequest:
-    def write(record: RequestRecord) -> None:
+def _both(
+    first: Callable[[RecordT], None], second: Callable[[RecordT], None]
+) -> Callable[[RecordT], None]:
+    def write(record: RecordT) -> None:
         first(record)
         second(record)
 

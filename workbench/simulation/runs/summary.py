@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
@@ -10,6 +10,7 @@ from workbench.simulation.cost_split import CostSplit, mean_split
 from workbench.simulation.counts import Latency, Phases
 from workbench.simulation.result import Result
 from workbench.simulation.runs.job import Outcome
+from workbench.simulation.runs.paired import policy_differences
 
 US_PER_S = 1e6
 TENTHS = 10
@@ -174,5 +175,6 @@ def as_json(outcomes: Sequence[Outcome]) -> Mapping[str, Any]:
     """Return the output of ``esg simulate --json``: summaries, and the wall times apart."""
     return {
         "runs": [summary(outcome) for outcome in outcomes],
+        "differences": [asdict(difference) for difference in policy_differences(outcomes)],
         "timings": [timings(outcome) for outcome in outcomes],
     }

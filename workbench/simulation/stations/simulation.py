@@ -266,7 +266,7 @@ class StationSimulation(SimulationLoop):
             execute_ms=execution.begun_ms,
             end_ms=now_ms,
             batch=1,
-            jobs=1,
+            requests=((task.request, task.stage),),
             cpu=station.cpus,
             gpu_percent=round(station.percent),
             memory_mib=execution.times.memory_mib,
