@@ -2,24 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import typer
 
 from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.model.function_server import ServerProtocol
-from scheduler.model.message_text import quoted
 from workbench.commands.measurement_output import MeasurementOutput, Record, write_measurement
 from workbench.commands.profile_output import batch_sizes, name_value_pairs
 from workbench.commands.series_progress import progress_bar
+from workbench.local.servers import LocalServerError, parse_address, protocol_of
 from workbench.profiles.batch_times import Precision
 from workbench.profiles.gpu_memory import read_gpu, server_memory_mib
 from workbench.profiles.measured_points import MeasuredPoint
 from workbench.profiles.measured_rows import label
 from workbench.profiles.server_measurement import MeasuredServer, measure_server
-
-_SCHEMES: dict[str, ServerProtocol] = {"grpc": "grpc", "http": "http-binary"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +53,16 @@ class MeasureOptions:
 def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
     """Measure what the file of points lacks, and write the profile; exit 1 after an error."""
     batches = batch_sizes(options.batches, options.batch_max)
+    try:
+        address = parse_address(options.url)
+    except LocalServerError as error:
+        raise typer.BadParameter(str(error), param_hint="--url") from None
 
     async def measure(points: Sequence[MeasuredPoint], record: Record) -> list[MeasuredPoint]:
-        client, address = _client(options)
+        protocol = options.protocol or await protocol_of(address, options.model)
+        client = model_server(protocol, address.host, address.port)
         try:
-            server = _server(options, client, address)
+            server = _server(options, client)
             own = [measured for measured in points if measured.function == server.function]
             done = {measured.key for measured in own if measured.is_precise}
             missing = [rows for rows in batches if server.key(rows) not in done]
@@ -82,22 +84,7 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
     write_measurement(measure, output, cold_start_ms=options.cold_start_ms)
 
 
-def _client(options: MeasureOptions) -> tuple[ModelServer, str]:
-    url = urlsplit(options.url)
-    try:
-        host, port = url.hostname, url.port
-    except ValueError:
-        host, port = None, None
-    if url.scheme not in _SCHEMES or not host or port is None:
-        raise typer.BadParameter(
-            f"{quoted(options.url)} must have the form grpc://HOST:PORT or http://HOST:PORT",
-            param_hint="--url",
-        )
-    protocol = options.protocol or _SCHEMES[url.scheme]
-    return model_server(protocol, host, port), f"{url.scheme}://{url.netloc}"
-
-
-def _server(options: MeasureOptions, client: ModelServer, address: str) -> MeasuredServer:
+def _server(options: MeasureOptions, client: ModelServer) -> MeasuredServer:
     gpu_model = options.gpu_model or read_gpu(options.gpu_index).model
     memory_mib: Callable[[], int]
     if (given_mib := options.memory_mib) is not None:
@@ -108,7 +95,7 @@ def _server(options: MeasureOptions, client: ModelServer, address: str) -> Measu
     return MeasuredServer(
         client=client,
         model=options.model,
-        address=address,
+        address=options.url.rstrip("/"),
         function=label(options.function or options.model),
         gpu_model=gpu_model,
         cpu=options.cpu,
