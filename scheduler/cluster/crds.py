@@ -61,6 +61,7 @@ def _workflow() -> Schema:
             _condition("Accepted"),
             _condition("Attainable"),
             *_readiness(),
+            _column("Pods", "integer", ".status.pods"),
             _column("First stage", "string", ".spec.stages[0].name", wide=True),
             _AGE,
         ],

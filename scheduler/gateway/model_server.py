@@ -9,6 +9,7 @@ from scheduler.oip.batch import RowRange
 from scheduler.oip.tensor import Tensor
 
 CLIENT_ERRORS = range(400, 500)
+MODEL_FAILED = 500
 _SETUP_ERRORS = frozenset({401, 403, 404, 405, 407, 408, 409, 429})  # of its setup or its load
 
 

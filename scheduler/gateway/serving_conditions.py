@@ -74,7 +74,7 @@ class ServingConditions:
                     name=key[1],
                     observed=observed,
                     conditions={"Ready": state},
-                    fields={},
+                    fields={"pods": self._ready_pods(key, ready)},
                 )
         for key, observed in self._owned(self._discovery.servers.observed):
             if conditions := self._server_conditions(key, states):
@@ -114,6 +114,11 @@ class ServingConditions:
                 text = shortened(f"{function}: {state.message}")
                 return ConditionState("False", state.reason, text)
         return _SERVED
+
+    def _ready_pods(self, key: tuple[str, str], ready: Counter[FunctionKey]) -> int:
+        workflow = self._documents.store.workflow(*key)
+        stages = () if workflow is None else workflow.spec.stages
+        return sum(ready[key[0], function] for function in {stage.function for stage in stages})
 
     def _server_conditions(
         self, key: tuple[str, str], states: Mapping[FunctionKey, ConditionState]

@@ -47,11 +47,12 @@ class DocumentStatus(DocumentModel):
 
 
 class WorkflowStatus(DocumentStatus):
-    """State of a Workflow: Accepted and Attainable by the extender, Ready by the gateway."""
+    """State of a Workflow: Accepted, Attainable by the extender; Ready, pods by the gateway."""
 
     observed_generation: int = Field(
         default=0, ge=0, description="`metadata.generation` of the spec that the extender judged"
     )
+    pods: int = Field(default=0, ge=0, description="ready pods of the functions of its stages")
 
 
 class FunctionProfileStatus(DocumentStatus):

@@ -155,6 +155,7 @@ def scraped_demo(
             "ESG_AGENT_PORT": str(agent_port),
             "ESG_AGENT_READ_EVERY_S": "0.2",
             "ESG_AGENT_REQUIRE_MPS": "false",
+            "ESG_AGENT_CHECK_CLAIMS": "false",  # without an API server, all GPUs count as claimed
         },
         **process_options,
     )

@@ -82,7 +82,7 @@ OPTIONS = {
     f"calibrate {SAMPLES}": (1, f"error: {SAMPLES}: the file: cannot be read: Is a directory"),
     "profiles show /nope": (1, "error: /nope cannot be read: No such file or directory"),
     "profiles show http://127.0.0.1:1/x": (1, "error: http://127.0.0.1:1/x cannot be read: Connection refused"),
-    f"{MEASURE}": (1, "error: cannot connect to 127.0.0.1:1: Connection refused"),
+    f"{MEASURE}": (1, "error: http://127.0.0.1:1: no server answers (cannot connect to 127.0.0.1:1: Connection refused)"),
     f"{MEASURE} --points {SAMPLES}": (1, f"error: {SAMPLES}: the file: cannot be read: Is a directory"),
     "status --from http://127.0.0.1:1": (1, "error: cannot read http://127.0.0.1:1: Connection refused; give a gateway's health port"),
     "status --from nowhere": (1, "error: 'nowhere' is no URL; write http://HOST:8890"),

@@ -343,6 +343,18 @@ async def test_a_request_is_compared_with_the_metadata_of_the_server(pods):
         assert (gateway.records.calls, gateway.records.batches) == ([], [])
 
 
+@pytest.mark.parametrize("pods", WITH_METADATA, indirect=True)
+async def test_a_request_without_an_input_is_the_clients_mistake(pods):
+    """Whatever status the server has for it, the SLO does not count it."""
+    async with gateway_over(pods) as gateway:
+        await eventually(lambda: gateway.runtime._probes.signatures)
+        with pytest.raises(InferenceServerException) as caught:
+            await gateway.client.infer("vision", inputs(0, 1)[:1])
+        assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+        assert "number" in caught.value.message()
+        assert (gateway.records.calls, gateway.records.refused) == ([], [400])
+
+
 async def test_a_row_that_the_model_refuses_ends_its_own_call_only(pods):
     """The batch that it shared with others fails, and they run again without it."""
     good = [(10 * number, 1) for number in range(16)]

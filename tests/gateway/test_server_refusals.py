@@ -7,6 +7,7 @@ import pytest
 
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.model_server import ModelServerError
+from tests.gateway.harness import eventually
 from tests.gateway.runtime_bed import bed, rows
 
 
@@ -81,3 +82,55 @@ async def test_a_part_of_a_long_request_that_is_refused_ends_it():
         with pytest.raises(CallError, match="answered 400"):
             await running.call("w", rows(20))
         assert running.model("a").batches == [8]
+
+
+async def with_two_inputs(running, function):
+    """Have the model of a function describe a further input, which calls do not have."""
+    model = running.model(function)
+    tensor = {"datatype": "FP64", "shape": [-1, 1]}
+    names = ("x", "z") if function == "a" else ("x-a", "z")
+    model.described = {"inputs": [{"name": name, **tensor} for name in names]}
+    reads = model.metadata_reads
+    running.runtime.drain_pod(f"default/{function}-0")
+    running.runtime.pod_ready(f"default/{function}-0")
+    await eventually(lambda: model.metadata_reads > reads)
+    await asyncio.sleep(0)
+    return model
+
+
+async def test_a_failure_without_an_input_is_a_mistake_of_the_client():
+    """Some servers say 500 where an input is missing; metadata do not say which are optional."""
+    async with bed() as running:
+        running.serve("w", {"a": ()})
+        model = await with_two_inputs(running, "a")
+        model.faults = [error_of(500)]
+        with pytest.raises(CallError) as raised:
+            await running.call("w", rows(1))
+        text = "stage 'a': the model server answered 500: no; the request has no input 'z'"
+        assert (raised.value.status, str(raised.value)) == (400, text)
+        await asyncio.sleep(0)
+        assert (running.records.calls, running.records.refused) == ([], [400])
+
+
+async def test_a_failure_without_an_optional_input_is_the_servers():
+    """The server has answered a request with these inputs before."""
+    async with bed() as running:
+        running.serve("w", {"a": ()})
+        model = await with_two_inputs(running, "a")
+        await running.call("w", rows(1))
+        model.faults = [error_of(500)]
+        with pytest.raises(CallError) as raised:
+            await running.call("w", rows(1))
+        assert raised.value.status == 500
+        await asyncio.sleep(0)
+        assert running.records.calls == [("w", "hit"), ("w", "dropped")]
+
+
+async def test_an_input_that_a_later_stage_lacks_is_no_mistake_of_the_client():
+    """Its inputs are those that the Workflow maps."""
+    async with bed() as running:
+        running.serve("w", {"a": (), "b": ("a",)})
+        (await with_two_inputs(running, "b")).faults = [error_of(500)]
+        with pytest.raises(CallError) as raised:
+            await running.call("w", rows(1))
+        assert raised.value.status == 500

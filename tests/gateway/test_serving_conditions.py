@@ -198,6 +198,20 @@ def test_numbers_of_pods(world):
     }
 
 
+def test_a_workflow_has_the_ready_pods_of_its_functions(world):
+    """Stages of one function count its pods once."""
+    world.put("f", "g")
+    raw = workflow(stages=("f", "g", "h"))
+    raw["spec"]["stages"][2]["function"] = "f"
+    world.documents.store.workflows.upsert(raw)
+    for name, function in (("s", "f"), ("t", "g")):
+        world.put_server(server(name, function))
+    for name, ready in (("p", True), ("q", True), ("r", False)):
+        world.discovery.pods.upsert(pod(name, app="f", uid=name, ready=ready))
+    [fields] = [d.fields for d in world.conditions.statuses() if d.resource.kind == "Workflow"]
+    assert fields == {"pods": 2}
+
+
 def test_other_replicas_write_their_own_namespaces(world):
     """A replica yields nothing of a namespace that another one owns."""
     world.put("f")

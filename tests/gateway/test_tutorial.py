@@ -75,12 +75,12 @@ def is_ready(port):
 
 @pytest.fixture
 def mlserver(tmp_path):
-    """The server of the tutorial; yields the port of its gRPC service."""
+    """The server of the tutorial; yields the ports of gRPC and HTTP."""
     write_files(tmp_path)
-    guard, port = Guard(), free_port()
+    guard, port, http_port = Guard(), free_port(), free_port()
     environment = {
         "MLSERVER_HOST": "127.0.0.1",
-        "MLSERVER_HTTP_PORT": str(free_port()),
+        "MLSERVER_HTTP_PORT": str(http_port),
         "MLSERVER_GRPC_PORT": str(port),
         "MLSERVER_METRICS_ENDPOINT": "",
         "MLSERVER_METRICS_PORT": str(free_port()),
@@ -98,7 +98,7 @@ def mlserver(tmp_path):
     def start():
         process.start()
         process.wait_ready(lambda: is_ready(port), timeout_s=START_S)
-        return port
+        return port, http_port
 
     yield start
     process.kill()
@@ -108,7 +108,7 @@ def mlserver(tmp_path):
 async def test_the_steps_of_the_tutorial(mlserver, tmp_path):
     """Each file and command works, and the last one prints what the tutorial shows."""
     await run(PYTHON, "make_models.py", folder=tmp_path)
-    port = await asyncio.to_thread(mlserver)
+    port, http_port = await asyncio.to_thread(mlserver)
     [head] = re.findall(r"\$ echo (\S+) > measured.csv", TUTORIAL)
     rows = [head]
     for arguments in re.findall(r"\$ python measure.py (.*) >> measured.csv", TUTORIAL):
@@ -117,14 +117,16 @@ async def test_the_steps_of_the_tutorial(mlserver, tmp_path):
     (tmp_path / "measured.csv").write_text("\n".join(rows), encoding="utf-8")
     await run(ESG, "profiles", "import", *command("esg profiles import"), folder=tmp_path)
 
-    local = [word.replace("8081", str(port)) for word in command("esg local")]
-    async with local_gateway(*local, "--port", free_port(), folder=tmp_path) as gateway:
-        answer = await gateway.first_request()
-        status, errors = await gateway.interrupt()
-    assert status == 0
-    # Measured on a busy machine, the SLO may be mostly margin.
-    assert all(line.startswith("warning: ") for line in errors.splitlines()), errors
-    assert [output["shape"] for output in answer["outputs"]] == [[1, 4]]
+    for scheme, port_of_scheme in (("grpc", port), ("http", http_port)):
+        url = f"{scheme}://127.0.0.1:{port_of_scheme}"
+        local = [word.replace("grpc://127.0.0.1:8081", url) for word in command("esg local")]
+        async with local_gateway(*local, "--port", free_port(), folder=tmp_path) as gateway:
+            answer = await gateway.first_request()
+            status, errors = await gateway.interrupt()
+        assert status == 0
+        # Measured on a busy machine, the SLO may be mostly margin.
+        assert all(line.startswith("warning: ") for line in errors.splitlines()), errors
+        assert [output["shape"] for output in answer["outputs"]] == [[1, 4]]
 
     await run(ESG, "check", *command("esg check"), folder=tmp_path)
     async with running(tmp_path) as gateway:

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.functions import Deploy, Function, deployment
-from tests.node.real_cluster import RealCluster, real_cluster
+from tests.node.functions import PODS, Deploy, Function, deployment
+from tests.node.mlserver import POOL, PROFILE, SETTINGS_MAP, WORKFLOW, Gateway, server
+from tests.node.real_cluster import NAME, RealCluster, real_cluster
 from tests.node.release import Release
 from tests.node.situation import situation
+from tests.testbed import images
+from tests.testbed.api import wait_until
 from tests.testbed.fixtures import EXTERNAL_KUBECONFIG
 from tests.testbed.kind import NAME_VARIABLE
 from tests.testbed.kind_cluster import KindCluster
@@ -101,3 +104,19 @@ def release(cluster: RealCluster) -> Release:
         release.install("install")
     release.until_ready()
     return release
+
+
+@pytest.fixture(scope="session")
+def _mlserver(cluster: RealCluster) -> None:
+    """Load the image of MLServer into the node."""
+    cluster.kind.load(images.mlserver_image(), [NAME])
+
+
+@pytest.fixture
+def mlserver_gateway(release: Release, _mlserver: None) -> Iterator[Gateway]:
+    """The gateway with the settings of MLServer; all pods of the model end afterwards."""
+    release.api.apply(SETTINGS_MAP)
+    yield Gateway(release)
+    for document in (server(), SETTINGS_MAP, PROFILE, WORKFLOW):
+        release.api.delete(release.api.path(document))
+    wait_until(lambda: not release.api.items(PODS, labelSelector=POOL), what="its pods are deleted")

@@ -65,6 +65,16 @@ def test_profile_of_a_server():
     assert done.stderr.count("a limit ended it") == 4
 
 
+def test_a_server_without_binary_tensors_gets_json():
+    """MLServer has no such extension over HTTP; the option overrides what the server says."""
+    with http_server(extensions=()) as server:
+        assert measure(http(server), "--batches", 1, *QUICK).exit_code == 0
+        assert "inference-header-content-length" not in server.runs[-1].headers
+        binary = measure(http(server), "--batches", 1, "--protocol", "http-binary", *QUICK)
+        assert binary.exit_code == 0
+        assert "inference-header-content-length" in server.runs[-1].headers
+
+
 def test_by_grpc():
     """The same by gRPC; the shape of one row completes metadata that leave it open."""
     with grpc_server() as (player, port):
@@ -144,7 +154,11 @@ def test_errors():
         url = http(server)
         for url_or_options, status, text in (
             ((url,), 1, "the played model failed"),
-            (("ftp://127.0.0.1:1",), 2, "must have the form grpc://HOST:PORT"),
+            (
+                ("ftp://127.0.0.1:1",),
+                2,
+                "'ftp' is not a scheme of model servers",
+            ),
             ((url, "--batches", "1,,2"), 2, "must have the form 1,2,4"),
             ((url, "--input", "z=3"), 1, "the model has no input 'z'; it has 'x'"),
             (
@@ -153,7 +167,11 @@ def test_errors():
                 "none.npy cannot be read: No such file or directory",
             ),
             ((url, "--input", "x=3,a"), 1, "neither a .npy file nor the shape of one row"),
-            (("http://127.0.0.1:1",), 1, "127.0.0.1:1"),
+            (
+                ("http://127.0.0.1:1",),
+                1,
+                "http://127.0.0.1:1: no server answers",
+            ),
         ):
             done = measure(*url_or_options, *QUICK)
             assert done.exit_code == status, done.output

@@ -25,7 +25,6 @@ FAULTS: tuple[Fault, ...] = (
 )  # fmt: skip
 _LATE_S = 3600.0
 _DTYPES = {"FP32": "<f4", "FP64": "<f8", "INT64": "<i8", "INT32": "<i4", "UINT8": "<u1"}
-_SERVER = {"name": "played", "version": "1", "extensions": ["binary_tensor_data"]}
 _HEADER_LENGTH = "inference-header-content-length"
 
 
@@ -56,6 +55,7 @@ class PlayedModelServer:
         every: interval of the fault, in runs: 1 for each run, 2 for each second one.
         keep_alive: false if the connection is closed after each answer, without notice.
         ready: answer of the ready route.
+        extensions: extensions of the protocol in its metadata; it takes binary tensors anyway.
         runs: runs in the order of their begin.
         port: port, once it serves.
         connections: number of connections accepted.
@@ -68,6 +68,7 @@ class PlayedModelServer:
     every: int = 1
     keep_alive: bool = True
     ready: bool = True
+    extensions: Sequence[str] = ("binary_tensor_data",)
     runs: list[ServedRun] = field(default_factory=list)
     port: int = 0
     connections: int = 0
@@ -139,7 +140,10 @@ class PlayedModelServer:
         if path.endswith("/ready"):
             return _answer(writer, [json.dumps({"ready": self.ready})], 200 if self.ready else 503)
         if path == "/v2":
-            return _answer(writer, [json.dumps(_SERVER)])
+            return _answer(
+                writer,
+                [json.dumps({"name": "played", "version": "1", "extensions": self.extensions})],
+            )
         metadata = {"name": path.split("/")[3], "versions": ["1"], **self.signature()}
         return _answer(writer, [json.dumps(metadata)])
 

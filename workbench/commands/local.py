@@ -15,7 +15,7 @@ from scheduler.cli.logs import configure_logging
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.documents import Document, Workflow
-from scheduler.model.function_server import FunctionServer
+from scheduler.model.function_server import FunctionServer, ServerProtocol
 from scheduler.server import event_loop
 from scheduler.server.sockets import ListenError
 from scheduler.settings import Settings
@@ -23,8 +23,8 @@ from workbench.cluster.process import ProgramError, free_port, wait_until
 from workbench.local.first_request import curl_command
 from workbench.local.gateway import local_store, run_local
 from workbench.local.servers import (
-    LocalServer,
     LocalServerError,
+    ServerAddress,
     match_servers,
     parse_server,
     protocol_of,
@@ -69,16 +69,15 @@ def _read(files: Sequence[Path], settings: Settings) -> list[Document]:
 
 async def _serve(
     documents: Sequence[Document],
-    by_function: dict[str, LocalServer],
+    by_function: dict[str, ServerAddress],
     settings: Settings,
     gateway: GatewaySettings,
 ) -> None:
     models = {d.spec.function: d.model for d in documents if isinstance(d, FunctionServer)}
-    functions = list(by_function)
     protocols = await asyncio.gather(
-        *(protocol_of(by_function[f], models.get(f, f)) for f in functions)
+        *(_protocol_of(f, address, models.get(f, f)) for f, address in by_function.items())
     )
-    servers = {f: (by_function[f], p) for f, p in zip(functions, protocols, strict=True)}
+    servers = {f: (by_function[f], p) for f, p in zip(by_function, protocols, strict=True)}
     urls = [_url(d, gateway) for d in documents if isinstance(d, Workflow)]
     with tempfile.TemporaryDirectory(prefix="esg-local-") as folder:
         await run_local(
@@ -87,6 +86,13 @@ async def _serve(
             gateway,
             lambda: _print_addresses(urls, Path(folder)),
         )
+
+
+async def _protocol_of(function: str, address: ServerAddress, model: str) -> ServerProtocol:
+    try:
+        return await protocol_of(address, model)
+    except LocalServerError as error:
+        raise LocalServerError(f"--server {function}={error}") from None
 
 
 def _url(workflow: Workflow, gateway: GatewaySettings) -> str:

@@ -2,25 +2,27 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import typer
 
 from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.model.function_server import ServerProtocol
-from scheduler.model.message_text import quoted
 from workbench.commands.measurement_output import MeasurementOutput, Record, write_measurement
 from workbench.commands.profile_output import batch_sizes, name_value_pairs
 from workbench.commands.series_progress import progress_bar
+from workbench.local.servers import (
+    LocalServerError,
+    ServerAddress,
+    parse_address,
+    protocol_of,
+)
 from workbench.profiles.batch_times import Precision
 from workbench.profiles.gpu_memory import read_gpu, server_memory_mib
 from workbench.profiles.interference import ServerBatches, measure_slowdown
 from workbench.profiles.measured_points import MeasuredPoint
 from workbench.profiles.measured_rows import label
 from workbench.profiles.server_measurement import MeasuredServer, batch_run, measure_server
-
-_SCHEMES: dict[str, ServerProtocol] = {"grpc": "grpc", "http": "http-binary"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +63,15 @@ class MeasureOptions:
 def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
     """Measure what the file of points lacks, and write the profile; exit 1 after an error."""
     batches = batch_sizes(options.batches, options.batch_max)
-    neighbour = _neighbour(options, max(batches))
+    address = _address(options.url, "--url")
+    neighbour_url, _, neighbour_model = (options.beside or "").rpartition("/")
+    neighbour = _address(neighbour_url, "--beside URL/MODEL") if options.beside else None
 
     async def measure(points: Sequence[MeasuredPoint], record: Record) -> list[MeasuredPoint]:
-        client, address = _client(options)
+        protocol = options.protocol or await protocol_of(address, options.model)
+        client = model_server(protocol, address.host, address.port)
         try:
-            server = _server(options, client, address)
+            server = _server(options, client)
             own = [measured for measured in points if measured.function == server.function]
             done = {measured.key for measured in own if measured.is_precise}
             missing = [rows for rows in batches if server.key(rows) not in done]
@@ -82,7 +87,15 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
                     record(measured)
                     advance()
             if neighbour is not None:
-                await _measure_beside(neighbour, server, options)
+                beside = ServerBatches(
+                    protocol=await protocol_of(neighbour, neighbour_model),
+                    host=neighbour.host,
+                    port=neighbour.port,
+                    model=neighbour_model,
+                    rows=max(batches),
+                    inputs={},
+                )
+                await _measure_beside(beside, server, options)
             return own
         finally:
             await client.close()
@@ -90,14 +103,11 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
     write_measurement(measure, output, cold_start_ms=options.cold_start_ms)
 
 
-def _neighbour(options: MeasureOptions, rows: int) -> ServerBatches | None:
-    if options.beside is None:
-        return None
-    url, _, model = options.beside.rpartition("/")
-    protocol, host, port = _address(url, "--beside")
-    if options.protocol and urlsplit(options.url).scheme == urlsplit(url).scheme:
-        protocol = options.protocol
-    return ServerBatches(protocol=protocol, host=host, port=port, model=model, rows=rows, inputs={})
+def _address(url: str, option: str) -> ServerAddress:
+    try:
+        return parse_address(url)
+    except LocalServerError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 async def _measure_beside(
@@ -120,28 +130,7 @@ async def _measure_beside(
     )
 
 
-def _client(options: MeasureOptions) -> tuple[ModelServer, str]:
-    protocol, host, port = _address(options.url, "--url")
-    client = model_server(options.protocol or protocol, host, port)
-    return client, f"{urlsplit(options.url).scheme}://{urlsplit(options.url).netloc}"
-
-
-def _address(text: str, option: str) -> tuple[ServerProtocol, str, int]:
-    url = urlsplit(text)
-    try:
-        host, port = url.hostname, url.port
-    except ValueError:
-        host, port = None, None
-    if url.scheme not in _SCHEMES or not host or port is None:
-        raise typer.BadParameter(
-            f"{quoted(text)} must have the form grpc://HOST:PORT or http://HOST:PORT"
-            + ("/MODEL" if option == "--beside" else ""),
-            param_hint=option,
-        )
-    return _SCHEMES[url.scheme], host, port
-
-
-def _server(options: MeasureOptions, client: ModelServer, address: str) -> MeasuredServer:
+def _server(options: MeasureOptions, client: ModelServer) -> MeasuredServer:
     gpu_model = options.gpu_model or read_gpu(options.gpu_index).model
     memory_mib: Callable[[], int]
     if (given_mib := options.memory_mib) is not None:
@@ -152,7 +141,7 @@ def _server(options: MeasureOptions, client: ModelServer, address: str) -> Measu
     return MeasuredServer(
         client=client,
         model=options.model,
-        address=address,
+        address=options.url.rstrip("/"),
         function=label(options.function or options.model),
         gpu_model=gpu_model,
         cpu=options.cpu,

@@ -29,7 +29,9 @@ def measure(
     ] = None,
     protocol: Annotated[
         ServerProtocol | None,
-        typer.Option(help="default by the URL: grpc, or http-binary; MLServer needs http-json"),
+        typer.Option(
+            help="default: by the URL, and over HTTP http-binary or http-json as the server says"
+        ),
     ] = None,
     inputs: Annotated[
         list[str] | None,

@@ -14,6 +14,7 @@ from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import FunctionProfile, to_manifest
 from scheduler.model.message_text import reason_of
 from workbench.commands.profile_output import refuse, write_text
+from workbench.local.servers import LocalServerError
 from workbench.profiles.batch_inputs import InputError
 from workbench.profiles.gpu_memory import GpuMemoryError
 from workbench.profiles.interference import NeighbourError
@@ -33,6 +34,7 @@ _ERRORS = (
     ClusterError,
     GpuMemoryError,
     InputError,
+    LocalServerError,
     MeasuredPodError,
     MissingReportLibraryError,
     ModelServerError,

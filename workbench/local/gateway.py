@@ -22,13 +22,13 @@ from workbench.cluster.api_requests import (
 )
 from workbench.cluster.api_server import ApiServer, write_kubeconfig
 from workbench.cluster.object_store import ObjectStore, Raw
-from workbench.local.servers import LocalServer
+from workbench.local.servers import ServerAddress
 
 _LABEL = "app"
 _USED_FIELDS = ("model", "batching", "slots")  # of a FunctionServer of the user
 
-Servers = Mapping[str, tuple[LocalServer, ServerProtocol]]
-"""Servers with their protocols, by function."""
+Servers = Mapping[str, tuple[ServerAddress, ServerProtocol]]
+"""Addresses of servers with their protocols, by function."""
 
 
 def local_store(documents: Iterable[Document], servers: Servers) -> ObjectStore:
@@ -50,7 +50,7 @@ def local_store(documents: Iterable[Document], servers: Servers) -> ObjectStore:
             for stage in document.spec.stages:
                 functions[document.key[0], stage.function] = None
     for namespace, function in functions:
-        server, protocol = servers[function]
+        address, protocol = servers[function]
         metadata = {"name": function, "namespace": namespace}
         spec = declared.get((namespace, function), {})
         fields = {name: spec[name] for name in _USED_FIELDS if name in spec}
@@ -58,10 +58,10 @@ def local_store(documents: Iterable[Document], servers: Servers) -> ObjectStore:
             "function": function,
             "selector": {"matchLabels": {_LABEL: function}},
             "protocol": protocol,
-            "port": server.port,
+            "port": address.port,
         }
         store.create(FUNCTION_SERVERS, {"metadata": metadata, "spec": fields})
-        store.create(PODS, _pod(metadata, server, profiles[function]))
+        store.create(PODS, _pod(metadata, address, profiles[function]))
     return store
 
 
@@ -93,18 +93,18 @@ async def run_local(
                     await asyncio.wait(tasks)
 
 
-def _pod(metadata: Raw, server: LocalServer, profile: FunctionProfile) -> Raw:
-    container = {"name": "server", "ports": [{"containerPort": server.port}]}
+def _pod(metadata: Raw, address: ServerAddress, profile: FunctionProfile) -> Raw:
+    container = {"name": "server", "ports": [{"containerPort": address.port}]}
     return {
         "metadata": {
             **metadata,
-            "labels": {_LABEL: server.function},
+            "labels": {_LABEL: profile.metadata.name},
             "annotations": grant_annotations(_largest_share(profile)),
         },
         "spec": {"containers": [container]},
         "status": {
             "phase": "Running",
-            "podIP": server.host,
+            "podIP": address.host,
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }

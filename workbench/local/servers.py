@@ -24,10 +24,9 @@ class LocalServerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class LocalServer:
-    """Address of the model server of a function; ``url`` is as the user wrote it."""
+class ServerAddress:
+    """Address of a model server; ``url`` is as the user wrote it."""
 
-    function: str
     url: str
     host: str
     port: int
@@ -38,8 +37,39 @@ class LocalServer:
         return self.url.startswith("grpc:")
 
 
-def parse_server(text: str) -> LocalServer:
-    """Read ``FUNCTION=URL``.
+def parse_address(url: str) -> ServerAddress:
+    """Read the URL of a model server.
+
+    Raises:
+        LocalServerError: it has another form than ``grpc://HOST:PORT`` or ``http://HOST:PORT``.
+    """
+    parts = urlsplit(url)
+    if "://" not in url:
+        raise LocalServerError(f"{quoted(url)}: the URL has no scheme; write http:// or grpc://")
+    if parts.scheme not in _SCHEMES:
+        raise LocalServerError(
+            f"{quoted(url)}: {parts.scheme!r} is not a scheme of model servers; write http or grpc"
+        )
+    try:
+        port = parts.port
+    except ValueError:
+        raise LocalServerError(
+            f"{quoted(url)}: the port is no number from 1 to 65535; correct it"
+        ) from None
+    if not parts.hostname or not port:
+        raise LocalServerError(
+            f"{quoted(url)}: the URL has no host and port; write {parts.scheme}://127.0.0.1:8081"
+        )
+    if parts.path.strip("/") or parts.query:
+        raise LocalServerError(
+            f"{quoted(url)}: the URL has a path; remove it, and give the name of the model by "
+            "itself (`model` of a FunctionServer, or --model)"
+        )
+    return ServerAddress(url, parts.hostname, port)
+
+
+def parse_server(text: str) -> tuple[str, ServerAddress]:
+    """Read ``FUNCTION=URL``; return both.
 
     Raises:
         LocalServerError: the text is no function and URL of a model server.
@@ -49,34 +79,12 @@ def parse_server(text: str) -> LocalServer:
         raise LocalServerError(
             f"{quoted(text)} is not FUNCTION=URL; write encoder=grpc://127.0.0.1:8081"
         )
-    parts = urlsplit(url)
-    if "://" not in url:
-        raise LocalServerError(f"{quoted(text)}: the URL has no scheme; write http:// or grpc://")
-    if parts.scheme not in _SCHEMES:
-        raise LocalServerError(
-            f"{quoted(text)}: {parts.scheme!r} is not a scheme of model servers; write http or grpc"
-        )
-    try:
-        port = parts.port
-    except ValueError:
-        raise LocalServerError(
-            f"{quoted(text)}: the port is no number from 1 to 65535; correct it"
-        ) from None
-    if not parts.hostname or not port:
-        raise LocalServerError(
-            f"{quoted(text)}: the URL has no host and port; write {parts.scheme}://127.0.0.1:8081"
-        )
-    if parts.path.strip("/") or parts.query:
-        raise LocalServerError(
-            f"{quoted(text)}: the URL has a path; remove it, and name another model than "
-            f"{function!r} as `model` of a FunctionServer"
-        )
-    return LocalServer(function, url, parts.hostname, port)
+    return function, parse_address(url)
 
 
 def match_servers(
-    servers: Iterable[LocalServer], workflows: Iterable[Workflow]
-) -> dict[str, LocalServer]:
+    servers: Iterable[tuple[str, ServerAddress]], workflows: Iterable[Workflow]
+) -> dict[str, ServerAddress]:
     """Return the servers by function, one for each function of the workflows.
 
     Raises:
@@ -87,16 +95,15 @@ def match_servers(
         for workflow in workflows
         for stage in workflow.spec.stages
     }
-    by_function: dict[str, LocalServer] = {}
-    for server in servers:
-        function = server.function
+    by_function: dict[str, ServerAddress] = {}
+    for function, address in servers:
         if function not in stages:
             similar = get_close_matches(function, stages, n=1)
             hint = f"did you mean {similar[0]!r}?" if similar else f"they run {listed([*stages])}"
             raise LocalServerError(f"--server {function}: no workflow runs this function; {hint}")
         if function in by_function:
             raise LocalServerError(f"--server {function}: is given twice; keep one")
-        by_function[function] = server
+        by_function[function] = address
     for function, stage in stages.items():
         if function not in by_function:
             raise LocalServerError(
@@ -106,7 +113,7 @@ def match_servers(
     return by_function
 
 
-async def protocol_of(server: LocalServer, model: str) -> ServerProtocol:
+async def protocol_of(address: ServerAddress, model: str) -> ServerProtocol:
     """Return the protocol of a server that answers and has its model ready.
 
     Over HTTP it takes binary tensors if its metadata say so.
@@ -114,15 +121,15 @@ async def protocol_of(server: LocalServer, model: str) -> ServerProtocol:
     Raises:
         LocalServerError: it does not answer, has no such model, or the model is not ready.
     """
-    protocol: ServerProtocol = "grpc" if server.is_grpc else "http-json"
-    client = model_server(protocol, server.host, server.port)
+    protocol: ServerProtocol = "grpc" if address.is_grpc else "http-json"
+    client = model_server(protocol, address.host, address.port)
     try:
         if not await client.ready(model):
             reason = await _reason_of(client, model)
-            raise LocalServerError(f"--server {server.function}={server.url}: {reason}")
+            raise LocalServerError(f"{address.url}: {reason}")
     finally:
         await client.close()
-    return "http-binary" if not server.is_grpc and await _takes_binary(server) else protocol
+    return "http-binary" if not address.is_grpc and await _takes_binary(address) else protocol
 
 
 async def _reason_of(client: ModelServer, model: str) -> str:
@@ -134,18 +141,18 @@ async def _reason_of(client: ModelServer, model: str) -> str:
             return f"no server answers ({error}); start it, and run this again"
         if error.status == _NOT_FOUND:
             return (
-                f"the server has no model {model!r} ({error}); name its model as `model` of a "
-                "FunctionServer, or correct the URL"
+                f"the server has no model {model!r} ({error}); give its name (`model` of a "
+                "FunctionServer, or --model), or correct the URL"
             )
         return f"the server does not speak the protocol ({error}); is it another port of it?"
     return f"model {model!r} is not ready; run this again when it is"
 
 
-async def _takes_binary(server: LocalServer) -> bool:
+async def _takes_binary(address: ServerAddress) -> bool:
     try:
         async with (
             aiohttp.ClientSession(timeout=_LOOK_UP) as session,
-            session.get(f"{server.url.rstrip('/')}/v2") as answer,
+            session.get(f"{address.url.rstrip('/')}/v2") as answer,
         ):
             described = await answer.json(content_type=None) if answer.ok else {}
             return _BINARY in described.get("extensions", ())

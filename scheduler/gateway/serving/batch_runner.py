@@ -9,13 +9,13 @@ import structlog
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Run
 from scheduler.gateway.calls import CallError, CallMovedError
-from scheduler.gateway.model_server import ModelServerError, NotOwnerError
+from scheduler.gateway.model_server import MODEL_FAILED, ModelServerError, NotOwnerError
 from scheduler.gateway.serving.call_trace import TracedRun
 from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
 from scheduler.gateway.serving.recorder import BatchEnded, CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
 from scheduler.gateway.serving.workflow_directory import WorkflowDirectory
-from scheduler.model.message_text import quoted
+from scheduler.model.message_text import listed, quoted
 from scheduler.oip.batch import RowRange, split
 from scheduler.oip.errors import MessageError
 
@@ -81,6 +81,7 @@ class BatchRunner:
                 timeout_ms=RUN_TIMEOUT_MS,
                 headers=run.jobs[0].request.payload.call.headers,
             )
+            connected.note_answer(ranges[0].request)  # the others have the same form
             for job, part, rows in zip(run.jobs, ranges, split(ranges, outputs), strict=True):
                 served_call: ServedCall = job.request.payload
                 served_call.batch = max(served_call.batch, run.rows)
@@ -106,7 +107,8 @@ class BatchRunner:
         is_server_error = isinstance(error, ModelServerError)
         traced_run.error = connected.without_address(error) if is_server_error else str(error)
         is_joined = len(run.jobs) > 1
-        is_refusal = isinstance(error, ModelServerError) and error.is_refusal
+        lacks = _missing_inputs(connected, run, error)
+        is_refusal = isinstance(error, ModelServerError) and (error.is_refusal or bool(lacks))
         for job in run.jobs:
             served_call: ServedCall = job.request.payload
             if isinstance(error, NotOwnerError):
@@ -114,7 +116,9 @@ class BatchRunner:
             elif isinstance(error, ModelServerError):
                 stage = quoted(served_call.served.names[run.stage])
                 text = f"stage {stage}: {connected.without_address(error)}"
-                served_call.error = CallError(400 if error.is_refusal else error.status, text)
+                if lacks:
+                    text += f"; the request has no input {listed([quoted(name) for name in lacks])}"
+                served_call.error = CallError(400 if is_refusal else error.status, text)
             elif isinstance(error, MessageError):
                 served_call.error = error
             else:
@@ -149,3 +153,16 @@ class BatchRunner:
             fields |= {"namespace": namespace, "workflow": workflow}
             del fields["share"]
             log.debug("batch ended", **fields)
+
+
+def _missing_inputs(connected: ConnectedPod, run: Run, error: Exception) -> list[str]:
+    """Return the inputs whose lack may have failed a batch of clients' requests.
+
+    Some model servers answer a request without an input by 500.
+    """
+    if not isinstance(error, ModelServerError) or error.status != MODEL_FAILED:
+        return []
+    served_call: ServedCall = run.jobs[0].request.payload
+    first, _ = served_call.served.flow.ends(served_call.only)
+    part: RowRange = run.jobs[0].part
+    return connected.missing_inputs(part.request) if run.stage in first else []

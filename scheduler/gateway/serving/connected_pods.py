@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.model_server import ModelServer
+from scheduler.oip.infer_request import InferRequest
 from scheduler.oip.model_signature import ModelSignature
 
 ConnectServer = Callable[[ServerPod], ModelServer]
@@ -23,7 +24,7 @@ class ConnectedPod:
         signature: inputs and outputs of the model; None if they are not known.
     """
 
-    __slots__ = ("_address", "model", "pod", "server", "signature", "tasks")
+    __slots__ = ("_address", "_answered", "model", "pod", "server", "signature", "tasks")
 
     def __init__(self, pod: Pod, server: ModelServer, server_pod: ServerPod) -> None:
         host, port = server_pod.host, server_pod.server.port
@@ -33,10 +34,27 @@ class ConnectedPod:
         self.model = server_pod.server.model or server_pod.function[1]
         self.tasks: dict[Run, asyncio.Task[None]] = {}
         self.signature: ModelSignature | None = None
+        self._answered: set[frozenset[str]] = set()
 
     def without_address(self, error: Exception) -> str:
         """Return the text of an error of the pod's server as clients get it."""
         return str(error).replace(self._address, "the model server")
+
+    def note_answer(self, request: InferRequest) -> None:
+        """Note that the model needs no input but those of a request."""
+        signature = self.signature
+        if signature is not None and len(request.inputs) < len(signature.inputs):
+            self._answered.add(frozenset([tensor.name for tensor in request.inputs]))
+
+    def missing_inputs(self, request: InferRequest) -> list[str]:
+        """Return the inputs that a request lacks, unless the model has answered without them.
+
+        Metadata do not say which inputs are optional.
+        """
+        names = frozenset([tensor.name for tensor in request.inputs])
+        if self.signature is None or names in self._answered:
+            return []
+        return [name for name in self.signature.inputs if name not in names]
 
     def batch_ended(self, run: Run) -> None:
         """Forget a batch; a draining pod's connection is closed after it."""

@@ -1,10 +1,12 @@
 """A small convolutional network for MLServer; its weights are random and always the same.
 
 It runs in MLServer's own environment. Output ``same_number`` is input ``number``, so that a row
-that went to another request is seen.
+that went to another request is seen. ``PLAYED_RUN_MS`` is the time of a run on a whole GPU: a run
+takes as much longer on a share as MPS would let it.
 """
 
 import asyncio
+import os
 
 import numpy as np
 import onnxruntime
@@ -13,6 +15,8 @@ from mlserver.codecs import NumpyCodec
 from mlserver.types import InferenceRequest, InferenceResponse
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+PERCENT = float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"))
+RUN_S = float(os.environ.get("PLAYED_RUN_MS", "0")) / 1000 * 100 / PERCENT
 CHANNELS, SIDE, MAPS, CLASSES = 3, 8, 4, 5
 
 
@@ -61,6 +65,7 @@ class OnnxClassifier(MLModel):
         if pause_s := getattr(payload.parameters, "pause_s", 0):
             print(f"pausing for {pause_s} s", flush=True)
             await asyncio.sleep(pause_s)
+        await asyncio.sleep(RUN_S)
         inputs = {tensor.name: NumpyCodec.decode_input(tensor) for tensor in payload.inputs}
         if np.less(inputs.get("number", 0), 0).any():
             raise ValueError("a number is negative")
