@@ -31,7 +31,7 @@ _GRANTED = {  # environment variables with the annotations of the Binding that t
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": names.ANNOTATION_GPU_MEMORY,
 }
 _SLICE = ("cpu", names.RESOURCE_GPU_PERCENT)
-_MEMBER_CPU = "10m"  # requested; its slice has the vCPUs of its runs
+_MEMBER_CPU = "0"  # requested; its slice has the vCPUs of its runs, and may leave none beside it
 _GRANT = (*dict.fromkeys(_GRANTED.values()), names.ANNOTATION_PLAN)
 
 Json = dict[str, Any]

@@ -38,7 +38,7 @@ def join(harness: Harness, name: str, percent: int = 30) -> Json:
         name,
         function="part",
         labels={f"{PREFIX}/pool": "member"},
-        resources={"cpu": "10m", SHARE: "0"},
+        resources={"cpu": "0", SHARE: "0"},
         annotations={
             "configuration": json.dumps({"batch": 1, "cpu": 1, "gpuPercent": percent}),
         },

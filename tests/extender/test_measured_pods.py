@@ -69,7 +69,7 @@ def test_a_share_above_its_requests_is_refused(extender):
         (
             {
                 "labels": {f"{GROUP}/measurement": "true", f"{GROUP}/pool": "member"},
-                "requests": {"cpu": "10m", f"{GROUP}/gpu-percent": "0"},
+                "requests": {"cpu": "0", f"{GROUP}/gpu-percent": "0"},
             },
             "remove the label esg-scheduler.io/pool",
         ),

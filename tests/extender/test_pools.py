@@ -21,7 +21,7 @@ def member(function="tenth", percent=10, **changed):
     return pod(
         function,
         labels={f"{GROUP}/pool": "member"},
-        requests={"cpu": "10m", SHARE: "0"},
+        requests={"cpu": "0", SHARE: "0"},
         annotations={"configuration": json.dumps({"batch": 1, "cpu": 1, "gpuPercent": percent})},
         **changed,
     )
@@ -68,7 +68,7 @@ def test_a_member_has_memory_and_a_client_and_no_percent(extender):
     assert (gpu["free_percent"], gpu["free_memory_mib"]) == (50, 81_920 - 1_024 - 4_000)
     fleet = extender.service.state.ledger.fleet
     assert fleet.arrays.gpu_free_clients[fleet.gpu_row("n1", "GPU-n1-0")] == 47
-    assert fleet.arrays.node_free_cpu_milli[fleet.node_row["n1"]] == 16_000 - 4_000 - 10
+    assert fleet.arrays.node_free_cpu_milli[fleet.node_row["n1"]] == 16_000 - 4_000
 
 
 def test_members_above_a_hundred_percent_are_in_one_slice(extender):
@@ -78,6 +78,12 @@ def test_members_above_a_hundred_percent_are_in_one_slice(extender):
         place(extender, member("half", 50), "n1")
     assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
     assert place(extender, pod("half"), "n1")["gpu_percent"] == 50
+
+
+def test_a_member_is_bound_to_a_node_whose_vcpus_holders_have(extender):
+    """Its runs have those of its slice, so it needs none beside them."""
+    place(extender, holder(50, "16"), "n1")
+    assert place(extender, member("half", 50), "n1")["pool"] == "member"
 
 
 def test_members_are_spread_by_their_function(extender):

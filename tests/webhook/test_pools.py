@@ -57,7 +57,7 @@ def test_a_member_names_the_percent_and_requests_none():
     after = admitted(admission(), member({"name": "main", "resources": {"requests": {"cpu": "3"}}}))
     [container] = after["spec"]["containers"]
     assert container["resources"] == {
-        "requests": {"cpu": "10m", SHARE: "0"},
+        "requests": {"cpu": "0", SHARE: "0"},
         "limits": {"cpu": "2", SHARE: "0"},
     }
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in environment(container)
