@@ -140,13 +140,14 @@ def taints(harness, node):
 
 
 def wait_event(harness, node, reason, text):
-    """Wait until Karpenter says this of a node."""
+    """Wait until Karpenter says this of a node; for two minutes it may have said something else."""
     selector = f"involvedObject.name={node},reason={reason}"
     wait_until(
         lambda: any(
             text in event["message"] for event in harness.api.items(EVENTS, fieldSelector=selector)
         ),
         what=f"{reason} of {node}: {text}",
+        timeout_s=300,
     )
 
 
@@ -202,7 +203,7 @@ def test_warm_pods_of_the_gateway_keep_their_node_until_they_end(autoscaled):
         running(gateway(harness.plane, port), f"{url}/v2/health/ready"),
         httpx.Client(base_url=url, trust_env=False, timeout=120) as client,
     ):
-        harness.api.apply(server(model_port, keepAliveS=30, maxPods=1))
+        harness.api.apply(server(model_port, keepAliveS=3600, maxPods=1))
         wait_until(lambda: answers(f"{url}/v2/models/w/ready"), what="the gateway has the server")
         call(client, 1.0)
         [warm] = pool(harness)
@@ -210,5 +211,6 @@ def test_warm_pods_of_the_gateway_keep_their_node_until_they_end(autoscaled):
         wait_event(harness, node, "DisruptionBlocked", "do-not-disrupt")
         call(client, 2.0)
         assert [pod["metadata"]["uid"] for pod in pool(harness)] == [warm["metadata"]["uid"]]
+        harness.api.apply(server(model_port, keepAliveS=1, maxPods=1))
         wait_until(lambda: pool(harness) == [], what="the idle pod is ended", timeout_s=240)
         wait_until(lambda: node_names(harness) == set(), what="its node is removed")
