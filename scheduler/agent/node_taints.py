@@ -1,4 +1,4 @@
-"""Taints of a node for autoscalers, which know sums of resources and no GPUs (ADR 52).
+"""Taints of a node for autoscalers, which know sums of resources and no GPUs (ADR 53).
 
 Free shares of several GPUs add up to room that no pod gets, and no sum has memory or clients. So a
 node without an empty GPU is tainted softly: Karpenter counts no room there, and kube-scheduler goes

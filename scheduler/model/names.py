@@ -71,7 +71,7 @@ CONTAINER_MPS_CHECK = "esg-scheduler-mps-check"
 ANNOTATION_GPUS = f"{GROUP}/gpus"
 RESOURCE_GPU_PERCENT = f"{GROUP}/gpu-percent"
 
-# For autoscalers, which know nodes by sums of resources (ADR 52). The first is on a node while all
+# For autoscalers, which know nodes by sums of resources (ADR 53). The first is on a node while all
 # of its healthy GPUs have pods. The second is on a new node by its group's template, under a prefix
 # that Cluster Autoscaler knows, until its agent offers GPUs.
 TAINT_NO_EMPTY_GPU = f"{GROUP}/no-empty-gpu"

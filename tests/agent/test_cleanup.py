@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.cluster.owner_lease import LEASE_NAME
-from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
+from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT, TAINT_NO_EMPTY_GPU
 from scheduler.model.pod import Grant, grant_annotations
 from tests.chart.rendering import render
 from tests.testbed.api import wait_until
@@ -58,6 +58,11 @@ def test_nodes_and_leases_are_cleaned(cluster, kubeconfig):
     create_nodes(cluster.api, gpu_nodes(2, 2))
     create_nodes(cluster.api, gpu_nodes(1, 0, name_prefix="plain"))
     cluster.api.patch("/api/v1/nodes/node-000", {"metadata": {"annotations": {"a/b": "foreign"}}})
+    taints = [
+        {"key": TAINT_NO_EMPTY_GPU, "effect": "PreferNoSchedule"},
+        {"key": "foreign", "effect": "NoSchedule"},
+    ]
+    cluster.api.patch("/api/v1/nodes/node-001", {"spec": {"taints": taints}})
     for name in ("esg-scheduler", LEASE_NAME, "another"):
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {}}
         cluster.api.create(lease | {"metadata": {"name": name, "namespace": NAMESPACE}})
@@ -77,6 +82,7 @@ def test_nodes_and_leases_are_cleaned(cluster, kubeconfig):
         assert [published(node) for node in nodes] == [(False, False, False)] * 3
         assert nodes[0]["metadata"]["annotations"]["a/b"] == "foreign"
         assert nodes[0]["status"]["capacity"]["cpu"]
+        assert nodes[1]["spec"]["taints"] == taints[1:]
         assert {lease["metadata"]["name"] for lease in cluster.api.items(LEASES)} == {"another"}
     finally:
         cluster.api.delete(f"{LEASES}/another")

@@ -13,7 +13,8 @@ from tests.testbed.processes import Process
 
 START_TIMEOUT_S = 180.0
 """The first start compiles the search's kernels; later starts take a few seconds."""
-_ESG = str(Path(sys.executable).with_name("esg"))
+ESG = str(Path(sys.executable).with_name("esg"))
+"""Path of the command."""
 
 
 def start_extender(
@@ -38,14 +39,14 @@ def start_extender(
     """
     settings = {"ESG_OWNER_LEASE_NAMESPACE": "kube-system", **(environment or {})}
     command = ["serve", f"--kubeconfig={kubeconfig or plane.kubeconfig}", f"--port={port}"]
-    return _start(plane.process("extender", [_ESG, *command], environment=settings), port)
+    return _start(plane.process("extender", [ESG, *command], environment=settings), port)
 
 
 def start_webhook(
     plane: ControlPlane, *, port: int, kubeconfig: Path, environment: Mapping[str, str]
 ) -> Process:
     """Start `esg webhook` with this health port, in the same way."""
-    command = [_ESG, "webhook", f"--kubeconfig={kubeconfig}"]
+    command = [ESG, "webhook", f"--kubeconfig={kubeconfig}"]
     return _start(plane.process("webhook", command, environment=environment), port)
 
 

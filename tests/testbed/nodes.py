@@ -75,10 +75,14 @@ def use_addresses(api: Api) -> None:
     )
 
 
-def _with_addresses(node: Json) -> Json:
+def pod_addresses() -> str:
+    """Return the next range of the loopback's addresses for the pods of a node."""
     number = next(_numbers) % _RANGES
-    addresses = f"127.{64 + number // 256}.{number % 256}.0/24"
-    return {**node, "spec": {"podCIDR": addresses, **node.get("spec", {})}}
+    return f"127.{64 + number // 256}.{number % 256}.0/24"
+
+
+def _with_addresses(node: Json) -> Json:
+    return {**node, "spec": {"podCIDR": pod_addresses(), **node.get("spec", {})}}
 
 
 def are_ready(api: Api, names: Collection[str] | None = None) -> bool:
