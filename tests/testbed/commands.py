@@ -23,6 +23,7 @@ CONTROLLERS = (
     "job-controller",
     "deployment-controller",
     "replicaset-controller",
+    "horizontal-pod-autoscaler-controller",
     "certificatesigningrequest-signing-controller",  # users, in the tests of an external cluster
     "resourceclaim-controller",  # claims from templates; deletes the claims of ended pods
     "validatingadmissionpolicy-status-controller",  # checks the types in policies, as in the chart
@@ -125,6 +126,7 @@ def controller_manager(
         f"--node-monitor-grace-period={NODE_GRACE}",
         f"--kube-api-qps={UNLIMITED_QPS}",
         f"--kube-api-burst={2 * UNLIMITED_QPS}",
+        "--horizontal-pod-autoscaler-sync-period=1s",  # Kubernetes' is 15 s
         "--profiling=false",
     ]
 
