@@ -63,6 +63,7 @@ def admin_server(service: GatewayService) -> HealthServer:
     """
 
     async def exposition() -> AsyncIterator[bytes]:
+        await service.cost_limits.update()
         service.refresh_gauges()
         # A hundred workflows are some ten thousand series, and requests go on meanwhile.
         yield await asyncio.to_thread(generate_latest, service.metrics.registry)
