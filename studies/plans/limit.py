@@ -52,7 +52,7 @@ FIGURES = {"": "limit.png", MEASURED_PREFIX: "limit-measured.png"}
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class LimitGround:
     """Workflows under a load.
 
     Attributes:
@@ -84,7 +84,7 @@ LIMITS = "limits"
 
 
 class PaidResult(NamedTuple):
-    """What a run pays.
+    """Cost of a run in its parts.
 
     Attributes:
         split: parts of the cost over the limit.
@@ -120,22 +120,22 @@ Outcomes = Mapping[LimitCase, PaidResult | LimitResult]
 
 
 @cache
-def paper_ground(setting: str) -> Ground:
+def paper_ground(setting: str) -> LimitGround:
     """Return one of the nine settings."""
     scenario = scenario_of(setting, NODES)
     load = SETTINGS[setting].load
     rate_rps = 1000.0 / (sum(GAPS_MS[load]) / 2)
-    return Ground(_granted(documents(), scenario), scenario, rate_rps, Paper(load=load))
+    return LimitGround(_granted(documents(), scenario), scenario, rate_rps, Paper(load=load))
 
 
 @cache
-def measured_grounds(data: Path) -> dict[str, Ground]:
+def measured_grounds(data: Path) -> dict[str, LimitGround]:
     """Return the measured profiles, under a load whose B0 is 0.15 nodes."""
     grounds = {}
     for name, profiles in measured(data).items():
         scenario = profiles.scenario.model_copy(update={"nodes": profiles.nodes(MEASURED_ROOM)})
         rate_rps = profiles.rate_rps
-        grounds[name] = Ground(
+        grounds[name] = LimitGround(
             _granted(profiles.catalogue, scenario), scenario, rate_rps, Poisson(rate_rps=rate_rps)
         )
     return grounds
@@ -145,7 +145,7 @@ def _granted(catalogue: Catalogue, scenario: Scenario) -> Catalogue:
     return shaped(catalogue, scenario, tuple(catalogue.workflows))
 
 
-def ground_of(name: str, data: Path | None) -> Ground:
+def ground_of(name: str, data: Path | None) -> LimitGround:
     """Return a setting of the paper, or a measured one."""
     return paper_ground(name) if data is None else measured_grounds(data)[name]
 
@@ -159,7 +159,7 @@ def outcome_of(case: LimitCase, data: Path | None) -> PaidResult | LimitResult:
     return limits(ground, case) if case.kind == LIMITS else paid(ground, case)
 
 
-def paid(ground: Ground, case: LimitCase) -> PaidResult:
+def paid(ground: LimitGround, case: LimitCase) -> PaidResult:
     """Run one case."""
     policy, changes = KINDS[case.kind]
     # The SLO of the ground's workflows is that of the setting already.
@@ -179,9 +179,9 @@ def paid(ground: Ground, case: LimitCase) -> PaidResult:
     whole = result.since(0.0)
     ready = None
     if case.kind in HELD and whole.bound_dollars:
-        least, rented = ready_dollars(ground.catalogue, spans)
+        minimum, rented = ready_dollars(ground.catalogue, spans)
         bound = whole.bound_dollars
-        ready = (whole.idle_dollars / bound, least / bound, rented / bound)
+        ready = (whole.idle_dollars / bound, minimum / bound, rented / bound)
     return PaidResult(result.hit_ratio, result.split.of_limit(), ready)
 
 
@@ -198,15 +198,15 @@ def ready_dollars(catalogue: Catalogue, spans: Sequence[Span]) -> tuple[float, f
     runs = by_share(
         ((span.function, span.cpu, span.gpu_percent), span.begin_ms, span.end_ms) for span in spans
     )
-    least = rented = 0.0
+    minimum = rented = 0.0
     for share, listed in runs.items():
         start_ms = catalogue.profile(share[0]).spec.cold_start_ms
-        least += prices[share] * least_ready_ms(listed, start_ms, ready_at_ms=0.0)
+        minimum += prices[share] * least_ready_ms(listed, start_ms, ready_at_ms=0.0)
         rented += prices[share] * kept_ready_ms(listed, start_ms, start_ms, ready_at_ms=0.0)
-    return least, rented
+    return minimum, rented
 
 
-def limits(ground: Ground, case: LimitCase) -> LimitResult:
+def limits(ground: LimitGround, case: LimitCase) -> LimitResult:
     """Return the limits of a ground, for each request."""
     scenario, catalogue = ground.scenario, ground.catalogue
     prices = scenario.rules.prices
@@ -236,7 +236,7 @@ def limits(ground: Ground, case: LimitCase) -> LimitResult:
     )
 
 
-def _times_ms(ground: Ground, case: LimitCase) -> dict[tuple[str, str], Sequence[float]]:
+def _times_ms(ground: LimitGround, case: LimitCase) -> dict[tuple[str, str], Sequence[float]]:
     """Return the arrivals of each workflow."""
     arrivals = ground.arrivals(case.seed)
     times, numbers = [], []
@@ -271,11 +271,13 @@ def mean_paid(outcomes: Outcomes, ground: str, kind: str) -> PaidResult:
         if (case.ground, case.kind) == (ground, kind) and isinstance(outcome, PaidResult)
     ]
     ready = [outcome.ready_ratios for outcome in listed if outcome.ready_ratios is not None]
-    paid_ratio, least, rented = (fmean(x) for x in zip(*ready, strict=True)) if ready else (0,) * 3
+    paid_ratio, minimum, rented = (
+        (fmean(x) for x in zip(*ready, strict=True)) if ready else (0,) * 3
+    )
     return PaidResult(
         fmean(outcome.hit_ratio for outcome in listed),
         mean_split([outcome.split for outcome in listed]),
-        (paid_ratio, least, rented) if ready else None,
+        (paid_ratio, minimum, rented) if ready else None,
     )
 
 

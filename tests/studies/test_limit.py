@@ -49,9 +49,9 @@ def test_parts_begin_at_the_limit(outcomes, kind):
     assert result.split.limit == pytest.approx(1.0)
     assert result.split.paid > 1.0
     if kind in HELD:
-        paid_ratio, least, rented = result.ready_ratios
-        assert least <= paid_ratio
-        assert least <= rented
+        paid_ratio, minimum, rented = result.ready_ratios
+        assert minimum <= paid_ratio
+        assert minimum <= rented
     else:
         assert result.ready_ratios is None
 
