@@ -267,6 +267,11 @@ bench-objective: setup ## requests in time and their cost by objective and sprea
 bench-warm: setup ## requests in time, what is set aside, and fewest nodes of reserved and pooled pods (WARM="--requests 2500 --seeds 1": minutes); writes docs/warm.md
 	@$(BIN)/python -m studies.plans.warm $(WARM)
 
+.PHONY: limit
+limit: setup ## limits of the cost, and where the money goes, under the nine settings (minutes); writes docs/limit.md; ESG_DATA=DIR: also measured profiles (LIMIT="--requests 8000 --seeds 3": longer)
+	@$(BIN)/python -m studies.plans.limit $(LIMIT)
+	@$(if $(ESG_DATA),$(BIN)/python -m studies.plans.limit --data $(ESG_DATA) $(LIMIT))
+
 .PHONY: bench-simulator
 bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
 	@$(BIN)/python -m bench.simulator$(if $(AGAINST),_against $(AGAINST))

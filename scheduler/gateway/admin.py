@@ -67,6 +67,7 @@ def admin_server(service: GatewayService) -> HealthServer:
     async def exposition(
         render: Callable[[CollectorRegistry], bytes] = generate_latest,
     ) -> AsyncIterator[bytes]:
+        await service.cost_limits.update()
         service.refresh_gauges()
         # A hundred workflows are some ten thousand series, and requests go on meanwhile.
         yield await asyncio.to_thread(render, service.metrics.registry)

@@ -79,6 +79,7 @@ class Gauges(NamedTuple):
         body_bytes: memory of the bodies that the fronts hold.
         pools: state of the pool of each namespace with slices.
         p95_ratios: largest p95 / latency in the profile of a stage that has run.
+        limits_dollars: least cost of a request in time, by workflow.
     """
 
     queued_rows: Mapping[tuple[str, str, str], int]
@@ -88,6 +89,7 @@ class Gauges(NamedTuple):
     body_bytes: int
     pools: Mapping[str, PoolGauge]
     p95_ratios: Mapping[tuple[str, str, str], float] = {}
+    limits_dollars: Mapping[WorkflowKey, float] = {}
 
 
 class _StageSeries(NamedTuple):
@@ -295,11 +297,19 @@ class _GaugeCollector(Collector):
         )
         for stage, ratio in gauges.p95_ratios.items():
             p95.add_metric(stage, ratio)
+        limit = GaugeMetricFamily(
+            "esg_workflow_cost_limit_dollars",
+            "Least cost of a request in time by the profiles, dollars: batches are full, nothing "
+            "waits, and nothing is idle. Absent for a workflow that cannot be in time.",
+            labels=["namespace", "workflow"],
+        )
+        for workflow, dollars in gauges.limits_dollars.items():
+            limit.add_metric(workflow, dollars)
         memory = GaugeMetricFamily(
             "esg_gateway_body_bytes", "Memory of the bodies of requests in progress."
         )
         memory.add_metric([], gauges.body_bytes)
-        yield from (queues, pods, wanted, price, p95, memory, *_pool_families(gauges.pools))
+        yield from (queues, pods, wanted, price, p95, limit, memory, *_pool_families(gauges.pools))
 
 
 def _pool_families(pools: Mapping[str, PoolGauge]) -> Iterable[Metric]:

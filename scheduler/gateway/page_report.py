@@ -1,6 +1,5 @@
 """Overview and functions of the live page: figures of the last minutes, computed when asked for."""
 
-import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -12,10 +11,7 @@ from scheduler.dispatch.requests import WorkflowKey
 from scheduler.gateway.metrics import Gauges
 from scheduler.gateway.page_history import HOUR_S, WINDOW_S, PageHistory, Sample, StageKey
 from scheduler.gateway.service import GatewayService
-from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.search.cost_bound import request_bounds_dollars
-from scheduler.search.planner import PlanningError
+from scheduler.model.documents import Workflow
 
 
 class PageReport:
@@ -28,32 +24,11 @@ class PageReport:
     def __init__(self, service: GatewayService) -> None:
         self._service = service
         self.history = PageHistory(service.metrics, service.gauges)
-        self._bounds: dict[WorkflowKey, float] = {}
-        self._bounded: list[list[object]] = [[], []]
 
     async def sample(self) -> None:
-        """Add a sample, and compute the cost bounds of documents that have changed."""
+        """Add a sample, and compute the cost limits of documents that have changed."""
         await self.history.sample()
-        catalogue = self._service.documents.store.catalogue
-        workflows, profiles = list(catalogue.workflows.values()), list(catalogue.profiles.values())
-        documents: list[list[object]] = [[*workflows], [*profiles]]
-        if any(map(_differ, documents, self._bounded)):
-            self._bounded = documents
-            self._bounds = await asyncio.to_thread(self._compute_bounds, workflows, profiles)
-
-    def _compute_bounds(
-        self, workflows: Iterable[Workflow], profiles: Iterable[FunctionProfile]
-    ) -> dict[WorkflowKey, float]:
-        by_name = {profile.metadata.name: profile for profile in profiles}
-        bounds: dict[WorkflowKey, float] = {}
-        for workflow in workflows:
-            if all(stage.function in by_name for stage in workflow.spec.stages):
-                catalogue = Catalogue({workflow.key: workflow}, by_name)
-                try:
-                    bounds |= request_bounds_dollars(catalogue, self._service.settings.prices)
-                except PlanningError:
-                    bounds[workflow.key] = inf
-        return bounds
+        await self._service.cost_limits.update()
 
     def overview(self) -> dict[str, Any]:
         """Describe workflows, functions, the pods that run a batch, and problems."""
@@ -88,7 +63,7 @@ class PageReport:
         if in_slo_hour is not None and allowed > 0:
             burnt = (1.0 - in_slo_hour) / allowed
         ran = now.dollars.get(key, 0.0) - recent.dollars.get(key, 0.0)
-        bound = self._bounds.get(key)
+        limit = self._service.cost_limits.dollars.get(key)
         return {
             "namespace": key[0],
             "name": key[1],
@@ -103,7 +78,7 @@ class PageReport:
             "cold_starts_1h": now.cold_starts.get(key, 0.0) - hour.cold_starts.get(key, 0.0),
             "ran_per_1000": 1000 * ran / answered if answered else None,
             "set_aside_per_1000": 1000 * set_aside / answered if answered else None,
-            "bound_per_1000": None if bound is None or bound == inf else 1000 * bound,
+            "bound_per_1000": None if limit is None else 1000 * limit,
             "stages": [
                 {"name": stage.name, "function": stage.function, "after": list(stage.after)}
                 for stage in workflow.spec.stages
@@ -146,12 +121,6 @@ class PageReport:
                 }
             )
         return described
-
-
-def _differ(documents: list[object], before: list[object]) -> bool:
-    return len(documents) != len(before) or any(
-        a is not b for a, b in zip(documents, before, strict=True)
-    )
 
 
 def _requests(begin: Sample, end: Sample, key: WorkflowKey) -> dict[str, float]:

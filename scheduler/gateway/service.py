@@ -24,6 +24,7 @@ from scheduler.dispatch.pods import FunctionKey
 from scheduler.gateway.access import Reviews, TokenAccess
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import Backend
+from scheduler.gateway.cost_limits import CostLimits
 from scheduler.gateway.discovery.documents import ServedDocuments
 from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.discovery.gpu_nodes import GpuNodes
@@ -96,6 +97,7 @@ class GatewayService:
     Attributes:
         fatal_error: reason why a background task ended; /healthz then has the container restarted.
         metrics: metrics of the gateway.
+        cost_limits: least cost of a request of each workflow; the health server updates it.
         memory: bound on the bodies that all fronts hold.
         runtime: runtime that answers the calls.
         works: background tasks to run meanwhile; further ones are added before `running`.
@@ -171,6 +173,7 @@ class GatewayService:
         self.discovery = Discovery(
             gate or pools or self.runtime, self.documents.profile, pools and (gate or pools)
         )
+        self.cost_limits = CostLimits(self.documents.store.catalogue, settings.prices)
         self.documents.on_profile = self.discovery.profile_changed
         self.conditions = ServingConditions(
             self.documents,
@@ -320,6 +323,7 @@ class GatewayService:
                     if function.pool.p95_ratio
                 }
             ),
+            limits_dollars=self.cost_limits.dollars,
         )
 
     def _pods_wanted(self, server: FunctionServer, ready_pods: int) -> int:

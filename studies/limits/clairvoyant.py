@@ -137,13 +137,13 @@ def least_groups_dollars(
         cost = _run_dollars(room, size, youngest - times_ms[: count - size + 1], run_price)
         waits_ms = size * youngest - (sums_ms[size:] - sums_ms[:-size])
         costs.append((cost + wait_price * waits_ms).tolist())
-    least = [0.0] * (count + 1)
+    minimum_dollars = [0.0] * (count + 1)
     for end in range(1, count + 1):
-        least[end] = min(
-            least[end - size] + costs[size - 1][end - size]
+        minimum_dollars[end] = min(
+            minimum_dollars[end - size] + costs[size - 1][end - size]
             for size in range(1, min(len(costs), end) + 1)
         )
-    return least[count]
+    return minimum_dollars[count]
 
 
 def _run_dollars(room: StageRoom, size: int, spans_ms: Floats, price: float) -> Floats:
@@ -151,10 +151,10 @@ def _run_dollars(room: StageRoom, size: int, spans_ms: Floats, price: float) -> 
     fits = room.batches >= size
     times_ms, dollars = room.times_ms[fits], room.dollars[fits]
     order = np.argsort(times_ms)
-    least = np.minimum.accumulate(dollars[order] + price * size * times_ms[order])
+    minimum_dollars = np.minimum.accumulate(dollars[order] + price * size * times_ms[order])
     left_ms = room.window_ms * (1.0 + _ROUNDING) - spans_ms
     places = np.searchsorted(times_ms[order], left_ms, side="right")
-    return np.concatenate([[inf], least])[places]
+    return np.concatenate([[inf], minimum_dollars])[places]
 
 
 def _workflow_bound_dollars(
@@ -199,7 +199,7 @@ def _longest_ms(
 
     def visit(name: str) -> float:
         if name not in longest:
-            paths = (visit(other) + fastest_ms[other] for other in before[name])
+            paths = (visit(stage) + fastest_ms[stage] for stage in before[name])
             longest[name] = max(paths, default=0.0)
         return longest[name]
 

@@ -13,10 +13,13 @@ most twice the least cost.
 
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
+from math import inf
 
 
-def least_ready_ms(runs: Sequence[tuple[float, float]], start_ms: float) -> float:
-    """Return the least cost; the first process starts too.
+def least_ready_ms(
+    runs: Sequence[tuple[float, float]], start_ms: float, *, ready_at_ms: float | None = None
+) -> float:
+    """Return the least cost.
 
     A run takes the process that became idle last, or a new one if that has been idle for longer
     than a start takes. No exchange of the processes of two runs is cheaper, because the cost of a
@@ -25,20 +28,34 @@ def least_ready_ms(runs: Sequence[tuple[float, float]], start_ms: float) -> floa
     Args:
         runs: begin and end of each run, ms, ordered by begin.
         start_ms: duration of a start.
+        ready_at_ms: time at which any number of processes is ready, before the first run. Default:
+            there is none.
     """
-    return _ready_ms(runs, start_ms, longest_ms=start_ms, unused_ms=0.0)
+    return _ready_ms(runs, start_ms, ready_at_ms, longest_ms=start_ms, unused_ms=0.0)
 
 
-def kept_ready_ms(runs: Sequence[tuple[float, float]], start_ms: float, keep_ms: float) -> float:
+def kept_ready_ms(
+    runs: Sequence[tuple[float, float]],
+    start_ms: float,
+    keep_ms: float,
+    *,
+    ready_at_ms: float | None = None,
+) -> float:
     """Return the cost if a process ends after an idle time of ``keep_ms``.
 
-    ``runs`` and ``start_ms`` are those of `least_ready_ms`.
+    The other arguments are those of `least_ready_ms`. Of the processes that are ready at first,
+    those count that get a run.
     """
-    return _ready_ms(runs, start_ms, longest_ms=keep_ms, unused_ms=keep_ms)
+    return _ready_ms(runs, start_ms, ready_at_ms, longest_ms=keep_ms, unused_ms=keep_ms)
 
 
 def _ready_ms(
-    runs: Sequence[tuple[float, float]], start_ms: float, *, longest_ms: float, unused_ms: float
+    runs: Sequence[tuple[float, float]],
+    start_ms: float,
+    ready_at_ms: float | None,
+    *,
+    longest_ms: float,
+    unused_ms: float,
 ) -> float:
     """Return the cost if runs take processes that have been idle for at most ``longest_ms``.
 
@@ -53,8 +70,10 @@ def _ready_ms(
         if idle and begin_ms - idle[-1] <= longest_ms:
             cost_ms += begin_ms - idle.pop()
         else:
-            cost_ms += start_ms + unused_ms * len(idle)
+            cost_ms += unused_ms * len(idle)
             idle.clear()
+            first_ms = inf if ready_at_ms is None else begin_ms - ready_at_ms
+            cost_ms += first_ms if first_ms <= longest_ms else start_ms
         heappush(ends, end_ms)
     return cost_ms + unused_ms * (len(idle) + len(ends))
 

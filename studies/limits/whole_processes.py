@@ -93,7 +93,7 @@ def least_processes_dollars(
         prices: prices of vCPUs and GPUs.
         reserve_ratio: see `options_of`; with 0 the result is a bound.
     """
-    choice = _Choice(catalogue, rates_rps, reserve_ratio)
+    choice = _ConfigurationChoice(catalogue, rates_rps, reserve_ratio)
 
     def dollars(option: ProcessOption) -> float:
         c = option.configuration
@@ -117,7 +117,7 @@ def fewest_nodes(
     ``pooled``, processes hold vCPUs and share only while they run, as in a pool. The other
     arguments are those of `least_processes_dollars`.
     """
-    choice = _Choice(catalogue, rates_rps, reserve_ratio, room.gpu_model)
+    choice = _ConfigurationChoice(catalogue, rates_rps, reserve_ratio, room.gpu_model)
     needs = []
     for options in choice.options:
         held = [o.busy if pooled else o.processes for o in options]
@@ -131,7 +131,7 @@ def fewest_nodes(
     return choice.minimum(nothing, [[need[i] for need in needs] for i in range(3)])
 
 
-class _Choice:
+class _ConfigurationChoice:
     """Mixed-integer program: an option for each function, such that all workflows are in time.
 
     Attributes:
@@ -191,12 +191,12 @@ class _Choice:
                 start = end_of[workflow.key, before]
                 rows.append(({**times, end: 1.0, start: -1.0}, 0.0, np.inf))
         for need in needs:
-            taken = {
+            needed = {
                 offsets[f] + i: -part
                 for f, parts in enumerate(need)
                 for i, part in enumerate(parts)
             }
-            rows.append(({**taken, nodes: 1.0}, 0.0, np.inf))
+            rows.append(({**needed, nodes: 1.0}, 0.0, np.inf))
         latest_ms = [w.spec.slo.latency_ms * (1.0 + _ROUNDING) for w, _ in stages]
         solved = milp(
             np.array([*(x for parts in costs for x in parts), *[0.0] * len(stages), 1.0]),

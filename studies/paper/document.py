@@ -20,6 +20,7 @@ from studies.paper.evaluation import (
     Findings,
 )
 from workbench.reports.points import Panel, Point
+from workbench.simulation.cost_split import PARTS, CostSplit, mean_split
 from workbench.simulation.registry import container_policy_names
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import PAPER_SETTINGS
@@ -137,6 +138,24 @@ def _equal_at(evaluation: Evaluation, target_ratio: float) -> str:
     return (
         f"Target: {100 * target_ratio:g} % of the requests within their SLO.\n\n"
         + markdown_table(head, rows)
+    )
+
+
+def _idle(evaluation: Evaluation) -> str:
+    """Costs without a run, then all parts of what is paid as means over the seeds."""
+    findings = evaluation.findings
+    rows = []
+    for policy in evaluation.policies:
+        for setting in evaluation.size.settings:
+            splits = findings.values("split_per_1000", policy, setting)
+            if splits and None not in splits:
+                split = mean_split([CostSplit(**parts) for parts in splits])
+                sizes = [size for _, size in split.of_limit().parts()]
+                rows.append([f"`{policy}`", setting, *(f"{size:z.3f}" for size in sizes)])
+    return (
+        _by_setting(evaluation, "idle_per_1000", 1.0, 4)
+        + "\nWhere the money goes, over B0. All parts but the last add up to what is paid "
+        "([limit.md](limit.md)):\n\n" + markdown_table(["", "setting", *PARTS], rows)
     )
 
 
@@ -335,7 +354,7 @@ BLOCKS: Mapping[str, Callable[[Evaluation], str]] = MappingProxyType(
         "hits": lambda evaluation: _by_setting(evaluation, "hit_rate", 100.0, 1),
         "costs": lambda evaluation: _by_setting(evaluation, "cost_per_1000", 1.0, 4),
         "bound": lambda evaluation: _by_setting(evaluation, "paid_over_bound", 1.0, 2),
-        "idle": lambda evaluation: _by_setting(evaluation, "idle_per_1000", 1.0, 4),
+        "idle": _idle,
         "time": _over_time,
         "states": _states,
         "claims": _claims,

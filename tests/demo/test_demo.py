@@ -87,6 +87,7 @@ def test_a_short_run_is_consistent(start, share):
     assert 1 <= summary["rows_per_batch"] <= 16
     assert 0 < summary["gpu_busy_ratio"] < summary["gpu_held_ratio"] <= 1
     assert summary["dollars_per_1000"] > 0
+    assert summary["paid_over_bound"] > 1
     for program in ("extender", "gateway"):
         assert 0 < summary[f"{program}_core_wait_ratio"] < 1
     present = sum(kind["pods"] for kind in summary["pods"] if kind["state"] != "waiting")

@@ -1,6 +1,7 @@
 """Results and summary of the demo: counts, costs, and what a slow machine is whole."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from rich.console import Console
@@ -55,6 +56,22 @@ def test_a_hit_is_a_right_answer_in_time():
     assert fast.refusals == {503: 1, 0: 1}
     assert (slow.hits, slow.hit_ratio) == (1, 1.0)
     assert (collected.counted.total.ended, collected.counted.total.hits) == (6, 2)
+
+
+def test_the_price_stands_beside_the_limit_of_the_answered_requests():
+    """Late answers count, and those of the warm-up; without a limit there is no ratio."""
+    outcomes = [outcome(), outcome(latency_ms=900.0), outcome(workflow=1, arrival_ms=0.0)]
+    limits_dollars = (0.001, 0.004)
+    limit = results(*outcomes, outcome(status=503)).limit_dollars(limits_dollars)
+    assert limit == pytest.approx(0.006)
+    priced = replace(summary(*outcomes), dollars=0.015, limit_dollars=limit)
+    assert priced.as_json()["paid_over_bound"] == pytest.approx(2.5)
+    assert "per 1,000 requests, idle pods included: 2.50 times the limit B0" in "".join(
+        summary_lines(priced)
+    )
+    unknown = replace(priced, limit_dollars=inf)
+    assert unknown.as_json()["paid_over_bound"] is None
+    assert "limit" not in "".join(summary_lines(unknown))
 
 
 def test_the_rows_of_a_batch_are_those_of_all_stages():

@@ -154,6 +154,7 @@ async def test_a_request_through_two_stages(tmp_path):
         assert samples["esg_function_pods_wanted", "f", "n"] == 1
         assert samples["esg_cost_dollars_total", "n", "w"] > 0
         assert samples["esg_function_pods_dollars_per_hour", "f", "n"] > 1
+        assert samples["esg_workflow_cost_limit_dollars", "n", "w"] > 0
         assert ("esg_gateway_cold_starts_total", "n", "w") not in samples
         assert samples["esg_gateway_requests_refused_total", "429"] == 0
         assert samples["esg_unusable_documents",] == 0

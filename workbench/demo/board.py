@@ -80,6 +80,7 @@ def summary_lines(summary: DemoSummary) -> list[str]:
         f"{_pods_text(summary)} held {_percent(summary.reserved_ratio)} of "
         f"{summary.gpus} GPUs and used {_percent(summary.busy_ratio)}; "
         f"${summary.dollars_per_thousand:.3f} per 1,000 requests, idle pods included"
+        f"{_limit_text(summary)}"
     )
     late = (
         f"the client sent its requests {summary.client_late_p99_ms:.1f} ms late, and the played "
@@ -93,6 +94,11 @@ def summary_lines(summary: DemoSummary) -> list[str]:
             "product: no hit rate can be told. Run fewer programs beside, or --load=light"
         )
     return lines
+
+
+def _limit_text(summary: DemoSummary) -> str:
+    ratio = summary.paid_limit_ratio
+    return "" if ratio is None else f": {ratio:.2f} times the limit B0"
 
 
 def _waits_line(summary: DemoSummary) -> str:

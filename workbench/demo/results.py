@@ -161,6 +161,12 @@ class RunResults:
         """Requests with the right answer."""
         return self.warm_up.total.answered + self.counted.total.answered
 
+    def limit_dollars(self, limits_dollars: Sequence[float]) -> float:
+        """Return the least cost of the answered requests, by that of one of each workflow."""
+        pairs = zip(self.warm_up.workflows, self.counted.workflows, strict=True)
+        answered = [early.answered + late.answered for early, late in pairs]
+        return sum(n * dollars for n, dollars in zip(answered, limits_dollars, strict=True) if n)
+
     @property
     def stage_rows(self) -> int:
         """Rows that model servers got for the answered requests."""

@@ -12,9 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
+from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.node import node_from_json
 from scheduler.model.plan import Prices
+from scheduler.search.cost_bound import request_bounds_dollars
 from workbench.cluster.api_requests import PODS
 from workbench.cluster.process import Program
 from workbench.demo import board
@@ -105,6 +107,9 @@ class _DemoRun:
             warm_up_s=config.warm_up_s,
         )
         self._usage = PodUsage(config.prices)
+        catalogue = Catalogue.of([*config.workflows, *config.profiles])
+        limits_dollars = request_bounds_dollars(catalogue, config.prices)
+        self._limits_dollars = [limits_dollars[workflow.key] for workflow in config.workflows]
         self._sent = 0
         self._begin_s = 0.0
         self._core_wait_ratios: Sequence[float | None] = (None, None)
@@ -164,7 +169,11 @@ class _DemoRun:
             gpus=self._config.gpus,
             seconds=max(now_s - self._begin_s, _TICK_S),
         )
-        return replace(summary, core_wait_ratios=self._core_wait_ratios)
+        return replace(
+            summary,
+            core_wait_ratios=self._core_wait_ratios,
+            limit_dollars=self._results.limit_dollars(self._limits_dollars),
+        )
 
     async def _show_progress(self) -> None:
         console = self._console

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal, NamedTuple
 
 from scheduler.model.names import LABEL_FUNCTION, POOL_MEMBER
@@ -104,6 +105,7 @@ class DemoSummary:
         core_wait_ratios: part of the time from the first arrival to the last answer in which the
             main threads of extender and gateway, which serve, were ready to run and waited for a
             core. None until then, and where the kernel does not count.
+        limit_dollars: least cost of the answered requests in time; infinite if there is none.
     """
 
     seconds: float
@@ -120,6 +122,7 @@ class DemoSummary:
     client_late_p99_ms: float
     server_late_p99_ms: float
     core_wait_ratios: Sequence[float | None] = (None, None)
+    limit_dollars: float = inf
 
     @property
     def kept_up(self) -> bool:
@@ -138,6 +141,12 @@ class DemoSummary:
     def dollars_per_thousand(self) -> float:
         """Price of all pods over the time, for 1,000 answered requests."""
         return 1000 * self.dollars / max(1, self.results.answered)
+
+    @property
+    def paid_limit_ratio(self) -> float | None:
+        """Price of all pods over the least cost of the answered requests; None without a limit."""
+        limit_dollars = self.limit_dollars
+        return self.dollars / limit_dollars if 0.0 < limit_dollars < inf else None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
@@ -161,6 +170,7 @@ class DemoSummary:
             "gpu_busy_ratio": self.busy_ratio,
             "dollars": self.dollars,
             "dollars_per_1000": self.dollars_per_thousand,
+            "paid_over_bound": self.paid_limit_ratio,
         }
 
 
@@ -172,7 +182,7 @@ def summarise(
     gpus: int,
     seconds: float,
 ) -> DemoSummary:
-    """Summarise a run, without waits for a core.
+    """Summarise a run, without waits for a core and the limit of the cost.
 
     Args:
         results: results of the requests.

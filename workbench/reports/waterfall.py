@@ -16,6 +16,7 @@ _WIDTH_IN = 9.0
 _ROW_IN = 0.24
 _HEAD_IN = 0.75  # height above and below the rows
 _NEGATIVE_ALPHA = 0.4
+_TEXT_RATIO = 0.1  # of the axis: an outline of this width has room for the sum
 Say = Callable[[Artist, str], None]
 
 
@@ -39,6 +40,7 @@ def draw_waterfalls(
         ink: colour of lines and text.
         say: function that gets each bar with its description.
     """
+    axis_max = 1.12 * max(max(row.paid, row.paid + row.parts[-1][1]) for row in rows)
     for place, row in enumerate(rows):
         end = 0.0
         for name, size in row.parts[:-1]:
@@ -51,12 +53,14 @@ def draw_waterfalls(
         (bar,) = axes.barh(place, size, 0.7, end, facecolor="none", edgecolor=colours[name])
         say(bar, f"{row.name}: {name} {size:.3f}")
         axes.plot([end, end], [place - 0.45, place + 0.45], color=ink, linewidth=2.0)
-        axes.text(max(end, end + size), place, f" {end:.2f}", va="center", color=ink)
+        is_within = size > _TEXT_RATIO * axis_max
+        place_x = end if is_within else max(end, end + size)
+        axes.text(place_x, place, f" {end:.2f}", va="center", color=ink)
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0.0, 1.12 * max(max(row.paid, row.paid + row.parts[-1][1]) for row in rows))
+    axes.set_xlim(0.0, axis_max)
 
 
 def legend_of(figure: Figure, colours: Mapping[str, str]) -> None:
@@ -76,10 +80,13 @@ def waterfalls_png(panels: Mapping[str, Sequence[Waterfall]], x_label: str) -> b
     with house_style(style):
         height_in = 0.4 + sum(_HEAD_IN + _ROW_IN * count for count in counts)
         figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
-        grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=counts)
+        grid = figure.subplots(len(panels), 1, squeeze=False, sharex=True, height_ratios=counts)
+        ends: list[float] = []
         for (axes,), (title, rows) in zip(grid, panels.items(), strict=True):
             draw_waterfalls(axes, rows, colours, ink="black")
             axes.set_title(title, loc="left")
+            ends.append(axes.get_xlim()[1])
+        grid[0][0].set_xlim(0.0, max(ends))
         grid[-1][0].set_xlabel(x_label)
         legend_of(figure, colours)
         return png(figure)

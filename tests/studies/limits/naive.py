@@ -75,7 +75,7 @@ def fewest_nodes(catalogue, rates_rps, room, reserve_ratio, *, pooled):
     return fewest
 
 
-def least_ready_ms(runs, start_ms):
+def least_ready_ms(runs, start_ms, ready_at_ms=None):
     """Idle times and starts, over all processes that each run can take: new ones or idle ones."""
 
     def cost(i, idle):
@@ -89,7 +89,7 @@ def least_ready_ms(runs, start_ms):
                 options.append(begin_ms - since_ms + cost(i + 1, rest))
         return min(options)
 
-    return cost(0, ())
+    return cost(0, () if ready_at_ms is None else (ready_at_ms,) * len(runs))
 
 
 def least_trace_dollars(catalogue, key, times_ms, prices):
@@ -121,12 +121,12 @@ def least_trace_dollars(catalogue, key, times_ms, prices):
             ]
             yield from product(*fitting)
 
-    least = inf
+    minimum = inf
     for schedule in product(*(list(batches(stage)) for stage in spec.stages)):
         dollars = sum(group[3] for groups in schedule for group in groups)
-        if dollars < least and in_time(spec, schedule, times_ms):
-            least = dollars
-    return least
+        if dollars < minimum and in_time(spec, schedule, times_ms):
+            minimum = dollars
+    return minimum
 
 
 def in_time(spec, schedule, times_ms):

@@ -62,9 +62,9 @@ reserves = st.sampled_from((0.0, 1.2, 2.33))
 def test_processes_are_those_of_brute_force(catalogue, rate_rps, other_rps, reserve_ratio):
     """HiGHS finds the least price of all choices; inf where none is in time."""
     rates_rps = {KEY: rate_rps, ("default", "w1"): other_rps}
-    found = least_processes_dollars(catalogue, rates_rps, PRICES, reserve_ratio=reserve_ratio)
+    computed = least_processes_dollars(catalogue, rates_rps, PRICES, reserve_ratio=reserve_ratio)
     expected = naive.least_processes_dollars(catalogue, rates_rps, PRICES, reserve_ratio)
-    assert found == pytest.approx(expected, rel=1e-6)
+    assert computed == pytest.approx(expected, rel=1e-6)
 
 
 @examples(40)
@@ -76,9 +76,9 @@ def test_nodes_are_those_of_brute_force(catalogue, rate_rps, reserve_ratio, pool
     """The resource that is short decides: GPU share, vCPUs or memory."""
     room = replace(ROOM, memory_mib=memory_mib)
     rates_rps = {KEY: rate_rps}
-    found = fewest_nodes(catalogue, rates_rps, room, reserve_ratio=reserve_ratio, pooled=pooled)
+    computed = fewest_nodes(catalogue, rates_rps, room, reserve_ratio=reserve_ratio, pooled=pooled)
     expected = naive.fewest_nodes(catalogue, rates_rps, room, reserve_ratio, pooled=pooled)
-    assert found == pytest.approx(expected)
+    assert computed == pytest.approx(expected)
 
 
 @examples(40)
@@ -87,8 +87,8 @@ def test_whole_processes_cost_no_less_than_b0(catalogue, rate_rps):
     """They serve the same requests in time, and are paid while they are idle."""
     bounds = request_bounds_dollars(catalogue, PRICES)
     rates_rps = dict.fromkeys(bounds, rate_rps)
-    least = least_processes_dollars(catalogue, rates_rps, PRICES)
-    assert least >= sum(rate_rps * bound for bound in bounds.values()) * (1 - 1e-9)
+    minimum = least_processes_dollars(catalogue, rates_rps, PRICES)
+    assert minimum >= sum(rate_rps * bound for bound in bounds.values()) * (1 - 1e-9)
 
 
 def test_nodes_without_the_gpu_hold_nothing():
@@ -112,6 +112,15 @@ runs_listed = st.lists(
 def test_the_last_used_process_is_the_best_choice(runs, start_ms):
     """No other assignment of runs to processes has less idle time and starts."""
     assert least_ready_ms(runs, start_ms) == naive.least_ready_ms(runs, start_ms)
+
+
+@examples(60)
+@given(runs=runs_listed.map(lambda runs: runs[:3]), start_ms=st.sampled_from((3.0, 10.0, 100.0)))
+def test_processes_that_are_ready_at_first_need_no_start(runs, start_ms):
+    """A run at the begin costs nothing; later ones cost the wait for them, or a start."""
+    assert least_ready_ms(runs, start_ms, ready_at_ms=0.0) == pytest.approx(
+        naive.least_ready_ms(runs, start_ms, ready_at_ms=0.0)
+    )
 
 
 @given(
@@ -159,8 +168,8 @@ def test_no_schedule_in_order_costs_less(catalogue, gaps_ms):
     """With forks, joins and several stages: below brute force, and not below B0."""
     times_ms = np.cumsum(gaps_ms).tolist()
     bound = trace_bound_dollars(catalogue, {KEY: times_ms}, PRICES)
-    least = naive.least_trace_dollars(catalogue, KEY, times_ms, PRICES)
-    assert bound <= least * (1 + 1e-9)
+    minimum = naive.least_trace_dollars(catalogue, KEY, times_ms, PRICES)
+    assert bound <= minimum * (1 + 1e-9)
     b0 = request_bounds_dollars(catalogue, PRICES)[KEY]
     assert bound == inf if b0 == inf else bound >= len(times_ms) * b0 * (1 - 1e-9)
 
@@ -205,5 +214,5 @@ def test_waiting_for_a_batch_has_its_price_at_the_next_stage():
     rooms = stage_rooms(catalogue.workflow(*KEY), catalogue.profiles, PRICES)
     apart = sum(least_groups_dollars(room, np.array(times_ms)) for room in rooms)
     bound = trace_bound_dollars(catalogue, {KEY: times_ms}, PRICES)
-    least = naive.least_trace_dollars(catalogue, KEY, times_ms, PRICES)
-    assert apart < bound <= least * (1 + 1e-9)
+    minimum = naive.least_trace_dollars(catalogue, KEY, times_ms, PRICES)
+    assert apart < bound <= minimum * (1 + 1e-9)

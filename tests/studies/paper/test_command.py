@@ -86,6 +86,15 @@ def test_tables_have_a_row_of_every_run(generated):
 
 
 @pytest.mark.slow
+def test_the_parts_of_each_cost_begin_at_the_limit(generated):
+    rows = [row for row in block(generated, "idle") if len(row) == 10]
+    assert [row[:2] for row in rows] == [
+        [name, setting] for name in ("`warm`", "`infless`", "`esg`") for setting in SETTINGS
+    ]
+    assert {row[2] for row in rows} == {"1.000"}
+
+
+@pytest.mark.slow
 def test_costs_are_compared_at_an_equal_hit_rate(generated):
     """Each policy that holds containers has a row for each setting."""
     assert block(generated, "equal")[0] == ["Target: 95 % of the requests within their SLO."]
