@@ -26,10 +26,11 @@ PARAMETERS = {
     "generated": {"rateRps": 200.0},
     "generated, at random": {"rateRps": 200.0, "workflowOf": "at-random"},
     "azure": {"rateRps": 3000.0, "withinMinute": "even"},
+    "log": {"rateRps": 3000.0, "timeColumn": "at", "functionColumn": "model"},
     "per-second": {"rateRps": 100_000.0},
     "requests": {},
 }  # fmt: skip
-FROM_FILES = {"azure", "per-second", "requests"}
+FROM_FILES = {"azure", "log", "per-second", "requests"}
 LEFT_TO_CHANCE = [case for case in PARAMETERS if case not in FROM_FILES]
 CHUNK_OF_REQUESTS = 1_000  # instead of CHUNK_MAX: what is read is slower than what is drawn
 
@@ -39,6 +40,8 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workloads")
     counts = {"f": [5_000, 0, 20_000, 3], "g": [0, 0, 40_000, 1], "h": [400, 0, 9, 100_000]}
     azure_csv(folder / "azure.csv", counts)
+    log = "".join(f"{i * 4.8},{'fgh'[i % 3]}\n" for i in range(50))
+    (folder / "log.csv").write_text("at,model\n" + log, "utf-8")
     (folder / "per-second.csv").write_text("second,a,c\n5,70,3\n6,0,9\n7,90,1\n", "utf-8")
     rows = ((i * 7.5, "ac"[i % 2]) for i in range(4 * CHUNK_OF_REQUESTS))
     requests_csv(folder / "requests.csv", rows)
@@ -129,7 +132,7 @@ def test_mean_rates_are_kept(workload):
         extent = Extent(duration_ms=86_400_000.0, requests=20_000_000)
         workload = workload.model_copy(update={"rate_rps": 10.0})
     times_ms, indices = collected(workload.arrivals(WORKFLOWS, seed=1, extent=extent))
-    ends_s = {"azure": 240.0, "generated": 86_400.0}
+    ends_s = {"azure": 240.0, "log": 240.0, "generated": 86_400.0}
     seconds = ends_s.get(workload.name, times_ms[-1] / 1000)
     rates = workload.mean_rate_rps(WORKFLOWS)
     assert tuple(rates) == WORKFLOWS

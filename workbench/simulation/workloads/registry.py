@@ -18,12 +18,24 @@ from workbench.simulation.workloads.parameters import Workload
 from workbench.simulation.workloads.per_second import PerSecond
 from workbench.simulation.workloads.periodic import Periodic
 from workbench.simulation.workloads.poisson import Poisson
+from workbench.simulation.workloads.request_log import RequestLog
 from workbench.simulation.workloads.requests import Requests
 
 WORKLOADS: Mapping[str, type[Workload]] = MappingProxyType(
     {
         kind.name: kind
-        for kind in (Paper, Poisson, Periodic, Gamma, Bursts, Azure, PerSecond, Generated, Requests)
+        for kind in (
+            Paper,
+            Poisson,
+            Periodic,
+            Gamma,
+            Bursts,
+            Azure,
+            RequestLog,
+            PerSecond,
+            Generated,
+            Requests,
+        )
     }
 )
 
