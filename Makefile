@@ -158,6 +158,11 @@ test-matrix: setup ## render the chart for every supported Kubernetes, install i
 	    $(BIN)/pytest -q -rs -m e2e tests/chart tests/e2e/test_workflows.py tests/e2e/test_resource_claims.py tests/e2e/test_gangs.py || exit 1; \
 	done
 
+.PHONY: test-jaeger
+test-jaeger: setup ## the spans of a late request in a real Jaeger (needs Go)
+	@$(BIN)/python -m tests.testbed.binaries all-in-one >/dev/null
+	@$(BIN)/pytest -q tests/gateway/test_jaeger.py
+
 .PHONY: test-nojit test-nojit-search test-nojit-placement
 test-nojit: test-nojit-search test-nojit-placement ## the kernels as plain Python: index errors that compiled code hides, every branch of the search
 

@@ -46,6 +46,7 @@ PACKAGES = {
         "nvidia-nri": "./nvidia-nri",
     },
     "actionlint": {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
+    "jaeger": {"all-in-one": "github.com/jaegertracing/jaeger/cmd/all-in-one"},
     "kwok": {"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
     "kube-score": {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"},
     "proxy": {
@@ -59,9 +60,11 @@ MODULE_OF = {name: module for module, packages in PACKAGES.items() for name in p
 ON_REQUEST = {
     *("kubeadm", "kubectl", "kubelet", "kube-proxy", "coredns", "kind"),
     *PACKAGES["containerd"],
+    *PACKAGES["jaeger"],
     *PACKAGES["proxy"],
 }
-"""Programs that run only with a container runtime, and those of benchmarks; built only by name."""
+"""Programs that run only with a container runtime, those of benchmarks, and Jaeger; built only by
+name."""
 
 
 class GoMissingError(RuntimeError):
