@@ -46,6 +46,7 @@ PACKAGES = {
         "nvidia-nri": "./nvidia-nri",
     },
     "actionlint": {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
+    "jaeger": {"all-in-one": "github.com/jaegertracing/jaeger/cmd/all-in-one"},
     "kwok": {"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
     "karpenter": {"karpenter": "sigs.k8s.io/karpenter/kwok"},
     "kube-score": {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"},
@@ -60,6 +61,7 @@ MODULE_OF = {name: module for module, packages in PACKAGES.items() for name in p
 ON_REQUEST = {
     *("kubeadm", "kubectl", "kubelet", "kube-proxy", "coredns", "kind"),
     *PACKAGES["containerd"],
+    *PACKAGES["jaeger"],
     *PACKAGES["karpenter"],
     *PACKAGES["proxy"],
 }
