@@ -50,6 +50,7 @@ async def test_the_last_pod_leaves_too():
         await eventually(lambda: model.ready_reads > 1)
         refusal = running.refusal("w")
         assert (refusal.status, refusal.retry_after_s) == (503, 1.0)
+        assert "no pod of a is ready in namespace default: a-0 refuses connections" in str(refusal)
         assert (model.batches, call.done()) == ([1], False)
         model.is_ready = True
         await call

@@ -22,9 +22,19 @@ class ConnectedPod:
         model: name of the model at the server.
         tasks: tasks of the batches that run on the pod.
         signature: inputs and outputs of the model; None if they are not known.
+        is_unreachable: true from a refused connection until its server is back.
     """
 
-    __slots__ = ("_address", "_answered", "model", "pod", "server", "signature", "tasks")
+    __slots__ = (
+        "_address",
+        "_answered",
+        "is_unreachable",
+        "model",
+        "pod",
+        "server",
+        "signature",
+        "tasks",
+    )
 
     def __init__(self, pod: Pod, server: ModelServer, server_pod: ServerPod) -> None:
         host, port = server_pod.host, server_pod.server.port
@@ -34,6 +44,7 @@ class ConnectedPod:
         self.model = server_pod.server.model or server_pod.function[1]
         self.tasks: dict[Run, asyncio.Task[None]] = {}
         self.signature: ModelSignature | None = None
+        self.is_unreachable = False
         self._answered: set[frozenset[str]] = set()
 
     def without_address(self, error: Exception) -> str:
@@ -130,6 +141,11 @@ class ConnectedPods:
         """Return the ready pods of a function."""
         pods = self._by_function.get(function, _NO_PODS).values()
         return [connected for connected in pods if connected.pod.state is PodState.READY]
+
+    def unreachable(self, function: FunctionKey) -> list[str]:
+        """Return the names, without namespace, of pods of a function that refuse connections."""
+        pods = self._by_function.get(function, _NO_PODS).values()
+        return [c.pod.name.partition("/")[2] for c in pods if c.is_unreachable]
 
     def unserved(self, functions: Iterable[FunctionKey]) -> list[FunctionKey]:
         """Return the functions without a ready pod."""

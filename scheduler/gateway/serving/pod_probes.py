@@ -53,9 +53,11 @@ class PodProbes:
             connected.signature = None
             self._dispatcher.drain_pod(pod)
             self._start(connected, self._await_return(connected))
+            connected.is_unreachable = True
 
     def stop(self, connected: ConnectedPod) -> None:
         """Ask a pod that serves no more nothing further."""
+        connected.is_unreachable = False
         task = self._tasks.pop(connected, None)
         if task is not None:
             task.cancel()
@@ -89,6 +91,7 @@ class PodProbes:
         while not await connected.server.ready(connected.model):  # noqa: ASYNC110 - elsewhere
             await asyncio.sleep(backoff.next_s())
         log.info("a pod takes connections again", pod=connected.pod.name)
+        connected.is_unreachable = False
         self._dispatcher.pod_ready(connected.pod, 1000 * self._loop.time())
         self._on_report()
         await self._read_metadata(connected)

@@ -73,8 +73,17 @@ class WorkflowDirectory:
             CallError: 404; the workflow or its stage is not known.
         """
         functions = self._pods.unserved(self.workflow(namespace, name).called(stage))
-        refusals = {function[1]: self.cold_start_refusal(function) for function in functions}
-        return {function: why for function, why in refusals.items() if why is not None}
+        refusals = {function: self.cold_start_refusal(function) for function in functions}
+        return {
+            function[1]: self._why_not_ready(function) or why
+            for function, why in refusals.items()
+            if why is not None
+        }
+
+    def _why_not_ready(self, function: FunctionKey) -> str:
+        names = self._pods.unreachable(function)
+        verb = "refuses" if len(names) == 1 else "refuse"
+        return f"{listed(names)} {verb} connections; see the log of the server" if names else ""
 
     def check_pods(self, namespace: str, name: str, stage: str | None) -> None:
         """Check that a workflow, or one stage, is known and has a pod for each function.
