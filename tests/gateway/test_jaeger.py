@@ -86,8 +86,8 @@ async def test_a_late_request_is_a_trace_in_jaeger(tmp_path):
         assert (await gateway.post("/n/v2/models/w/infer", BODY, **headers))[0] == 200
         report = json.loads((await gateway.health(f"/v1/requests/{TRACE_ID}"))[1])
 
-        found = await read(f"traces/{TRACE_ID}", lambda answer: answer.get("data"))
-        [trace] = found["data"]
+        answer = await read(f"traces/{TRACE_ID}", lambda body: body.get("data"))
+        [trace] = answer["data"]
         spans = {span["spanID"]: span for span in trace["spans"]}
         names = sorted(span["operationName"] for span in spans.values())
         assert [name for name in names if name in {"infer w", "f", "g", "run"}] == [

@@ -58,11 +58,11 @@ async def writes(request):
     return protocol.transport.written
 
 
-def request(method="POST", path="/", more=b""):
+def request(method="POST", path="/", headers=b""):
     return b"%s %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n%s\r\nok" % (
         method.encode(),
         path.encode(),
-        more,
+        headers,
     )
 
 
@@ -84,6 +84,6 @@ async def test_a_head_without_a_body_is_written(method, path):
 
 async def test_a_client_that_waits_for_100_continue_gets_it_first():
     """It sends its body afterwards."""
-    first, head, _ = await writes(request(more=b"Expect: 100-continue\r\n"))
+    first, head, _ = await writes(request(headers=b"Expect: 100-continue\r\n"))
     assert first == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
