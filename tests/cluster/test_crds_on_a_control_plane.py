@@ -145,9 +145,11 @@ def test_unknown_fields_are_refused_under_strict_validation(served):
 
 
 def test_columns(served):
-    """`kubectl get` shows the SLO and the first stage, and the first GPU model."""
+    """`kubectl get` shows the SLO, the first stage and the pods, and the first GPU model."""
     served.api.create(WORKFLOW)
     served.api.create(PROFILE)
+    status = f"{served.api.path(WORKFLOW)}/status"
+    served.api.patch(status, {"status": {"pods": 3}})
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
     rows = {}
     for plural in ("workflows", "functionprofiles"):
@@ -158,4 +160,6 @@ def test_columns(served):
 
     assert rows["workflows"]["SLO ms"] == 500
     assert rows["workflows"]["First stage"] == "one"
+    assert {"Ready", "Reason"} <= rows["workflows"].keys()
+    assert rows["workflows"]["Pods"] == 3
     assert rows["functionprofiles"]["First GPU model"] == "A100"
