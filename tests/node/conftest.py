@@ -99,10 +99,7 @@ def release(cluster: RealCluster) -> Release:
     All tests share one installation, unless a test has uninstalled it; it ends with the session.
     """
     release = Release(cluster)
-    if not release.is_installed():
-        release.remove()
-        release.install("install")
-    release.until_ready()
+    release.ensure_installed()
     return release
 
 

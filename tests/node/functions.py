@@ -28,10 +28,12 @@ GRANTED = {
 """Annotation of the Binding for every variable of the container."""
 
 
-def profile(function: str, *, cold_start_ms: int, latencies_ms: Mapping[int, int]) -> Json:
+def profile(
+    function: str, *, cold_start_ms: int, latencies_ms: Mapping[int, int], percent: int = PERCENT
+) -> Json:
     """Create a profile of one share with run times by batch."""
     configurations = [
-        {"batch": batch, "cpu": 1, "gpuPercent": PERCENT, "latencyMs": latency_ms,
+        {"batch": batch, "cpu": 1, "gpuPercent": percent, "latencyMs": latency_ms,
          "p95Ms": latency_ms, "memoryMib": 1800}
         for batch, latency_ms in latencies_ms.items()
     ]  # fmt: skip

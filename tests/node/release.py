@@ -59,6 +59,13 @@ class Release:
         self.cluster = cluster
         self.api = cluster.api
 
+    def ensure_installed(self) -> None:
+        """Install it unless it is installed; return when it is ready."""
+        if not self.is_installed():
+            self.remove()
+            self.install("install")
+        self.until_ready()
+
     def install(
         self, command: str, chart: Path = CHART, *, stack: str = "", **changed: Json
     ) -> None:

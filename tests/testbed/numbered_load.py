@@ -42,6 +42,7 @@ class NumberedLoad:
     Attributes:
         sent: number of requests.
         wrong: answers to another request.
+        errors: answers of other statuses than 200.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class NumberedLoad:
         self._numbers = itertools.count()
         self.sent = 0
         self.wrong: list[Json] = []
+        self.errors: list[Json] = []
 
     @property
     def outcomes(self) -> Sequence[int | None]:
@@ -105,6 +107,8 @@ class NumberedLoad:
             outputs = {output["name"]: output["data"] for output in content["outputs"]}
             if outputs["y"] != [2 * number]:
                 self.wrong.append(content)
+        else:
+            self.errors.append(content)
         return answer.status
 
 
