@@ -162,7 +162,7 @@ test-matrix: setup ## render the chart for every supported Kubernetes, install i
 # the programs are built already, and CI runs them every night.
 .PHONY: test-neighbours
 test-neighbours: setup ## beside the real Karpenter, on a control plane, and with a real Jaeger (needs Go and a C compiler; minutes)
-	@$(BIN)/python -m tests.testbed.binaries karpenter all-in-one >/dev/null
+	@$(BIN)/python -m tests.testbed.binaries etcd kube-apiserver kube-controller-manager kube-scheduler kwok karpenter all-in-one >/dev/null
 	@$(BIN)/pytest -q -rs tests/e2e/test_karpenter.py tests/gateway/test_jaeger.py
 
 .PHONY: test-nojit test-nojit-search test-nojit-placement
