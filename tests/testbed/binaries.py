@@ -48,6 +48,7 @@ PACKAGES = {
     "actionlint": {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
     "kwok": {"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
     "kube-score": {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"},
+    "kueue": {"kueue": "sigs.k8s.io/kueue/cmd/kueue"},
     "proxy": {
         name: f"./{name}" for name in ("do-nothing-server", "inference-load", "reverse-proxy")
     },
@@ -59,9 +60,11 @@ MODULE_OF = {name: module for module, packages in PACKAGES.items() for name in p
 ON_REQUEST = {
     *("kubeadm", "kubectl", "kubelet", "kube-proxy", "coredns", "kind"),
     *PACKAGES["containerd"],
+    *PACKAGES["kueue"],
     *PACKAGES["proxy"],
 }
-"""Programs that run only with a container runtime, and those of benchmarks; built only by name."""
+"""Programs that run only with a container runtime, neighbours of other projects, and those of
+benchmarks; built only by name."""
 
 
 class GoMissingError(RuntimeError):
