@@ -50,6 +50,7 @@ PACKAGES = {
     "kwok": {"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
     "karpenter": {"karpenter": "sigs.k8s.io/karpenter/kwok"},
     "kube-score": {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"},
+    "kueue": {"kueue": "sigs.k8s.io/kueue/cmd/kueue"},
     "proxy": {
         name: f"./{name}" for name in ("do-nothing-server", "inference-load", "reverse-proxy")
     },
@@ -63,6 +64,7 @@ ON_REQUEST = {
     *PACKAGES["containerd"],
     *PACKAGES["jaeger"],
     *PACKAGES["karpenter"],
+    *PACKAGES["kueue"],
     *PACKAGES["proxy"],
 }
 """Programs that run only with a container runtime, neighbours of other projects, and those of
