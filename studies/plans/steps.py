@@ -25,7 +25,12 @@ from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search.cost_bound import request_bounds_dollars
 from studies.page import REPOSITORY, markdown_table, update_document
 from studies.plans.warm import documents
-from workbench.profiles.vision_workflows import Assumptions, gpulet_table, vision_documents
+from workbench.profiles.vision_workflows import (
+    Assumptions,
+    gpulet_table,
+    parvagpu_table,
+    vision_documents,
+)
 from workbench.simulation.engine import simulate
 from workbench.simulation.loop import Observers
 from workbench.simulation.result import RequestRecord, Result
@@ -129,6 +134,8 @@ def measured(data: Path) -> dict[str, Profiles]:
     """Return profiles that others measured, with the memory of their GPUs and of larger ones."""
     rapp = data / "profiles" / "rapp-v100-mps.csv"
     gpulet = data / "profiles" / "gpulet" / "inference.csv"
+    parvagpu = (data / "profiles" / "parvagpu").glob("*.csv")
+    ampere = Assumptions(gpu_model="A100", percent_min=14)
     turing = Assumptions(gpu_model="NVIDIA GeForce RTX 2080 Ti", percent_min=20)
     tables = {
         "RaPP, V100": (rapp.read_text(encoding="utf-8"), Assumptions(), (16,)),
@@ -136,6 +143,11 @@ def measured(data: Path) -> dict[str, Profiles]:
             gpulet_table(gpulet.read_text(encoding="utf-8")),
             turing,
             (24, 11),
+        ),
+        "ParvaGPU, A100 by MIG": (
+            parvagpu_table({file.stem: file.read_text(encoding="utf-8") for file in parvagpu}),
+            ampere,
+            (80,),
         ),
     }
     return {

@@ -12,8 +12,15 @@ from studies.plans.steps import (
     Step,
     StepCase,
     generated,
+    measured,
 )
-from workbench.profiles.vision_workflows import Assumptions, gpulet_table, vision_documents
+from tests.data_of_others import DATA, needs_data
+from workbench.profiles.vision_workflows import (
+    Assumptions,
+    gpulet_table,
+    parvagpu_table,
+    vision_documents,
+)
 from workbench.simulation.workloads.azure import Azure
 
 
@@ -55,6 +62,42 @@ def test_rows_of_gpulet_are_read_as_the_other_table():
     }
     assert sorted(latencies_ms) == pytest.approx([2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
     assert len(catalogue.workflows) == 4
+
+
+def test_files_of_parvagpu_are_read_as_the_other_table():
+    """One process counts; a point where a model had no memory is no point of any."""
+    header = "Mig instance,Batch size,Workload Number,Throughput,Latency"
+    rows = [
+        (slices, batch, processes, 100 * slices * batch / processes)
+        for slices in (1, 7)
+        for batch in (1, 4)
+        for processes in (1, 2)
+    ]
+    text = "\n".join([header, *(f"{s},{b},{n},{throughput},0" for s, b, n, throughput in rows)])
+    short = text.replace("1,4,1,400.0,0", "1,4,1,0,0")
+    lines = parvagpu_table({"a": text, "b": short}).splitlines()[1:]
+    points = [(1, 14, 10.0), (1, 100, 1000 / 700), (4, 100, 1000 / 700)]
+    expected = [("a", *point) for point in points] + [("b", *point) for point in points]
+    for line, (model, batch, percent, latency_ms) in zip(lines, expected, strict=True):
+        cells = line.split(",")
+        assert cells[:4] == [model, str(batch), str(percent), "100"]
+        assert float(cells[4]) == pytest.approx(latency_ms)
+
+
+@needs_data
+def test_the_grids_of_others_have_workflows():
+    """Six models of each grid take the places of the paper's functions."""
+    grounds = measured(DATA)
+    assert len(grounds) == 4
+    for profiles in grounds.values():
+        assert len(profiles.catalogue.profiles) == 6
+        assert len(profiles.catalogue.workflows) == 4
+    largest = {14: 0, 100: 0}
+    for profile in grounds["ParvaGPU, A100 by MIG, 80 GiB"].catalogue.profiles.values():
+        for point in profile.spec.gpus[0].configurations:
+            if point.gpu_percent in largest:
+                largest[point.gpu_percent] = max(largest[point.gpu_percent], point.batch)
+    assert largest == {14: 16, 100: 128}  # that all its models have
 
 
 def test_a_day_of_counts_is_served(tmp_path):

@@ -20,6 +20,7 @@ from workbench.profiles.measurements import ImportRequest, import_measurements
 PERCENT_MIN = 15  # the smallest share: of those in steps of 5, next to a seventh
 _COLUMNS = ("model", "batch", "sm_pct", "quota_pct", "latency_ms")
 _WHOLE_QUOTA = 100.0
+_MIG_SLICES = 7  # of a whole A100
 
 Point = tuple[int, int]  # batch, share
 
@@ -82,6 +83,33 @@ def gpulet_table(text: str) -> str:
     for model, batch, percent, _, _, _, latency_s, _ in csv.reader(io.StringIO(text, newline="")):
         latency_ms = 1000.0 * float(latency_s)
         lines.append(f"{model},{batch},{percent},{_WHOLE_QUOTA:g},{latency_ms}")
+    return "\n".join(lines) + "\n"
+
+
+def parvagpu_table(files: Mapping[str, str]) -> str:
+    """Bring ParvaGPU's files by model (MIG slices, batch, processes, throughput) into the form.
+
+    A MIG slice is a seventh of the GPU. Rows of one process count, at points that every model has:
+    without throughput a batch had no memory. Latencies are rounded to ms there, so the time of a
+    batch is that of the throughput.
+    """
+    tables: dict[str, dict[Point, float]] = {}
+    for model, text in files.items():
+        rows = csv.DictReader(io.StringIO(text, newline=""))
+        tables[model] = {
+            (int(row["Batch size"]), round(100 * int(row["Mig instance"]) / _MIG_SLICES)): (
+                1000.0 * int(row["Batch size"]) / float(row["Throughput"])
+            )
+            for row in rows
+            if row["Workload Number"] == "1" and float(row["Throughput"]) > 0
+        }
+    points = set.intersection(*(set(table) for table in tables.values()))
+    lines = [",".join(_COLUMNS)]
+    lines += [
+        f"{model},{batch},{percent},{_WHOLE_QUOTA:g},{table[batch, percent]}"
+        for model, table in tables.items()
+        for batch, percent in sorted(points)
+    ]
     return "\n".join(lines) + "\n"
 
 
