@@ -94,8 +94,7 @@ class Executions:
         joules = watts * execute_ms / _MS_PER_S
         profiled_dollars = latency_ms * grant.dollars_per_ms
         execution = Execution(begin_ms, execute_ms, dollars, joules, profiled_dollars, served)
-        self._attribute(execution, 1.0)
-        self._split(execution, 1)
+        self._attribute(execution, 1.0, 1)
         beside[container] = execution
         return execution
 
@@ -111,32 +110,29 @@ class Executions:
         execution = self._on_gpu[container.gpu].pop(container, None)
         if execution is not None:
             executed_ms = max(now_ms - execution.begin_ms, 0.0)
-            self._attribute(execution, executed_ms / execution.execute_ms - 1.0)
-            self._split(execution, -1)
+            self._attribute(execution, executed_ms / execution.execute_ms - 1.0, -1)
         return execution
 
-    def _attribute(self, execution: Execution, ratio: float) -> None:
-        """Add a ratio of the cost and the energy of a batch to its requests, in equal parts."""
+    def _attribute(self, execution: Execution, ratio: float, sign: int) -> None:
+        """Add a ratio of the cost and the energy of a batch to its requests, in equal parts.
+
+        With the sign, add the limit of its stages, and what the number of its rows and then its
+        share cost beyond that.
+        """
         tally_at = self._tallies.at
         count = len(execution.served)
         dollars = ratio * execution.dollars / count
         joules = ratio * execution.joules / count
-        for request, _ in execution.served:
+        profiled_dollars = sign * execution.profiled_dollars / count
+        for request, queue in execution.served:
             request.cost_dollars += dollars
             tally = tally_at(request.workflow.index, request.arrival_ms)
             tally.ran_dollars += dollars
             tally.ran_joules += joules
-
-    def _split(self, execution: Execution, sign: int) -> None:
-        """Compare a batch with the limit of its stages: the number of its rows, then its share."""
-        count = len(execution.served)
-        profiled_dollars = sign * execution.profiled_dollars / count
-        for request, queue in execution.served:
             limit = queue.limit
             if limit is not None:
                 limit_dollars = sign * limit.dollars
                 batching_dollars = sign * queue.batching_dollars(count, limit.dollars_per_ms)
-                tally = self._tallies.at(request.workflow.index, request.arrival_ms)
                 tally.limit_dollars += limit_dollars
                 tally.batching_dollars += batching_dollars
                 tally.planning_dollars += profiled_dollars - limit_dollars - batching_dollars
