@@ -102,7 +102,7 @@ def test_without_an_autoscaler_the_taint_is_removed(clock):
 
 
 def test_startup_taint_ends_when_the_node_offers_gpus(clock):
-    """The taint of any group's template, with or without the other taint."""
+    """Taints of others stay."""
     taints = NodeTaints(clock=clock)
     assert taints.desired([STARTUP, FOREIGN], has_gpus=False) == [STARTUP, FOREIGN]
     assert taints.desired([STARTUP, FOREIGN], has_gpus=True) == [FOREIGN]
