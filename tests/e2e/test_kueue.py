@@ -6,6 +6,8 @@ Kueue's manager is the real one, and the pods go through both webhooks, Kueue's 
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import httpx
 import pytest
@@ -40,6 +42,7 @@ SHARE = f"{PREFIX}/gpu-percent"
 BACKGROUND = {"propagationPolicy": "Background"}  # by default a Job leaves its pods
 FOREVER = {f"{PREFIX}/mock-run": "forever"}
 RETURN_S = 8
+REQUESTS, SENDERS = 50, 8
 GREEDY, MODEST = "vision", "speech"
 DOCUMENTS = [
     profile("segmentation", configuration(50)),
@@ -138,7 +141,10 @@ def is_suspended(harness: Harness, name: str) -> bool:
 
 
 def test_a_job_of_the_page_is_admitted_and_released(queues):
-    """Its pods run on the queue's percent, and give it back when they are deleted with the Job."""
+    """Its pods run on the queue's percent, and give it back when they are deleted with the Job.
+
+    A Job whose template requests nothing is not counted: the webhook sees its pods only.
+    """
     harness = queues
     harness.api.create(job("one", "vision", 4))
     wait_until(lambda: len(bound(harness, "one")) == 4, what="a queue borrows the other's GPU")
@@ -150,6 +156,13 @@ def test_a_job_of_the_page_is_admitted_and_released(queues):
     wait_until(lambda: len(bound(harness, "two")) == 1, what="the next Job is admitted")
     wait_until(lambda: used_percent(harness, "vision") == 50, what="Kueue releases the percent")
     assert sum(percent for _, percent, _ in harness.wait_agreement().values()) == 50
+
+    silent = job("silent", "vision", 1)
+    del silent["spec"]["template"]["spec"]["containers"][0]["resources"]
+    harness.api.create(silent)
+    wait_until(lambda: len(bound(harness, "silent")) == 1, what="a Job without requests runs")
+    assert sum(percent for _, percent, _ in harness.wait_agreement().values()) == 100
+    assert used_percent(harness, "vision") == 50
 
 
 def test_a_pod_is_counted_by_the_requests_of_the_webhook(queues):
@@ -239,13 +252,15 @@ def test_a_greedy_namespace_of_the_gateway_leaves_the_others_their_share(queues)
         wait_until(lambda: len(serving(api, MODEST)) == 2, what="the other has its share")
 
         wait_until(lambda: waiting(api, GREEDY), what="the greedy one tries again")
+        modest, greedy = flood(client)
+        assert set(modest) == {httpx.codes.OK}
+        assert httpx.codes.OK in greedy
         assert len(serving(api, GREEDY)) == 2
         assert len(serving(api, MODEST)) == 2
         wait_until(
             lambda: [used_percent(harness, queue) for queue in (GREEDY, MODEST)] == [100, 100],
             what="Kueue counts the share of each",
         )
-        assert infer(client, GREEDY).status_code == httpx.codes.OK
         assert harness.metric_count("esg_gpu_overcommitted") == 0
         for namespace in (GREEDY, MODEST):
             api.delete(server_path(namespace))
@@ -284,3 +299,26 @@ def waiting(api: Api, namespace: str) -> list[Json]:
 def infer(client: httpx.Client, namespace: str) -> httpx.Response:
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}
     return client.post(f"/{namespace}/v2/models/w/infer", json={"inputs": [tensor]})
+
+
+def flood(client: httpx.Client) -> tuple[list[int], list[int]]:
+    """Send requests one by one, and many at a time to the greedy namespace meanwhile.
+
+    Returns:
+        The statuses of the answers, those of the modest namespace first.
+    """
+    done = Event()
+
+    def repeat() -> list[int]:
+        statuses = []
+        while not done.is_set():
+            statuses.append(infer(client, GREEDY).status_code)
+        return statuses
+
+    with ThreadPoolExecutor(SENDERS) as executor:
+        senders = [executor.submit(repeat) for _ in range(SENDERS)]
+        try:
+            modest = [infer(client, MODEST).status_code for _ in range(REQUESTS)]
+        finally:
+            done.set()
+        return modest, [status for sender in senders for status in sender.result()]
