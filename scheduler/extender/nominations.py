@@ -33,7 +33,8 @@ class Nomination:
     def of(cls, pod: FunctionPod, node: str, gpu_uuid: str, granted: Configuration) -> "Nomination":
         """Build the share that a pod takes with a configuration."""
         cpu_milli = cpu_request(pod).with_configuration(granted.cpu)
-        return cls(node, gpu_uuid, granted.gpu_percent, granted.memory_mib, cpu_milli)
+        percent = 0 if pod.is_member else granted.gpu_percent  # its slice has the percent
+        return cls(node, gpu_uuid, percent, granted.memory_mib, cpu_milli)
 
 
 class Nominations:

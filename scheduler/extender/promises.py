@@ -1,12 +1,17 @@
-"""Promises to gangs: shares of GPUs that filter gave to members of a pod group before any binds.
+"""Promises: shares of GPUs that filter gave to pods which are not bound yet.
 
 kube-scheduler filters all members of a PodGroup one after another before it binds the first of
 them. Without promises each of them would be given the same free share. A promise counts in filter,
 prioritize, preempt and the choice of a GPU at bind, and never in the ledger (ADR 49).
 
+It may also filter a pod before the bind call of the last one has come. kube-scheduler's own counts
+keep most pods apart then, but not the members of a pool, which request nothing that it counts
+by GPU and little that it counts by node. So each of them is a group of its own here (ADR 52).
+
 kube-scheduler does not say whether an attempt failed, so a promise ends with the first of:
 
 - the member is bound or deleted;
+- its bind call comes, and no other member of its pass has a promise;
 - another pass over the gang binds: with topology constraints, kube-scheduler makes a pass over the
   members for each domain of nodes, and binds the members as one of these passes placed them;
 - filter answered a member with an error, which ends the attempt for the whole gang;
@@ -30,6 +35,7 @@ MEMBERS_MAX = 4_096  # of all passes; then the oldest pass ends
 _NAME_MAX = 253  # characters of a PodGroup's name
 
 Gang = tuple[str, str]  # namespace and name of a PodGroup
+Group = Gang  # or, for a member of a pool, no namespace and the UID of the pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class _Promise:
 
 @dataclass(slots=True)
 class _Pass:
-    """One pass of kube-scheduler over the members of a gang.
+    """One pass of kube-scheduler over the members of a group.
 
     Attributes:
         ends_s: end of its promises, on the monotonic clock.
@@ -50,28 +56,28 @@ class _Pass:
         members: promises by pod UID, in the order of the filter calls; None: there is none.
     """
 
-    gang: Gang
+    group: Group
     ends_s: float
     is_binding: bool = False
     members: dict[str, _Promise | None] = field(default_factory=dict)
 
 
 class Promises:
-    """Promises to the members of all gangs; a process starts without any."""
+    """Promises to the members of all groups; a process starts without any."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._passes: list[_Pass] = []  # the oldest first
 
     def begin(self, pod: PendingPod) -> None:
-        """Note that a pod is filtered, which may begin a pass over its gang."""
-        gang = gang_of(pod)
-        if gang is None:
+        """Note that a pod is filtered, which may begin a pass over its group."""
+        group = _group_of(pod)
+        if group is None:
             return
         self._expire()
-        current = next((p for p in reversed(self._passes) if p.gang == gang), None)
+        current = next((p for p in reversed(self._passes) if p.group == group), None)
         if current is None or _is_repeated(pod.uid, current):
-            current = _Pass(gang, 0.0)
+            current = _Pass(group, 0.0)
             self._passes.append(current)
         current.members[pod.uid] = None
         current.ends_s = max(current.ends_s, self._state.monotonic() + PASS_S)
@@ -93,14 +99,19 @@ class Promises:
         if not chosen.is_binding:
             chosen.is_binding = True
             chosen.ends_s = self._state.monotonic() + BINDING_S
-        self._passes = [p for p in self._passes if p is chosen or p.gang != chosen.gang]
+        has_others = any(promise for member, promise in chosen.members.items() if member != uid)
+        self._passes = [
+            pass_
+            for pass_ in self._passes
+            if pass_.group != chosen.group or (pass_ is chosen and has_others)
+        ]
 
     def end(self, uid: str) -> None:
-        """End all passes over a pod's gang of which no member was bound: its attempt has failed."""
+        """End all passes over a pod's group of which no member was bound: the attempt failed."""
         current = self._pass_of(uid)
         if current is not None:
-            gang = current.gang
-            self._passes = [p for p in self._passes if p.gang != gang or p.is_binding]
+            group = current.group
+            self._passes = [p for p in self._passes if p.group != group or p.is_binding]
 
     def clear(self) -> None:
         """End all promises."""
@@ -118,17 +129,17 @@ class Promises:
 
         Args:
             uid: UID of the pod.
-            is_own: only promises to its own gang, or only those to others. Default: both.
+            is_own: only promises to its own group, or only those to others. Default: both.
         """
         if not self._passes:
             return []
         self._expire()
         own = self._pass_of(uid)
-        gang = None if own is None else own.gang
+        group = None if own is None else own.group
         return [
             promise.share
             for pass_ in self._passes
-            if (pass_ is own or pass_.gang != gang) and is_own in (None, pass_ is own)
+            if (pass_ is own or pass_.group != group) and is_own in (None, pass_ is own)
             for member, promise in pass_.members.items()
             if promise is not None and member != uid
         ]
@@ -157,6 +168,13 @@ class Promises:
         # kube-scheduler may have seen the pod before this process has.
         is_current = 0 < promise.pod_version <= state.pods.version
         return is_current and uid not in state.pods.pending
+
+
+def _group_of(pod: PendingPod) -> Group | None:
+    """Return whom kube-scheduler places together; None for pods without promises."""
+    if pod.function_pod is not None and pod.function_pod.is_member:
+        return "", pod.uid
+    return gang_of(pod)
 
 
 def gang_of(pod: PendingPod) -> Gang | None:

@@ -45,12 +45,12 @@ class Decision:
 
 
 class Scheduler:
-    """Schedules pods by the current state; it changes nothing but promises to gangs.
+    """Schedules pods by the current state; it changes nothing but promises.
 
     Attributes:
         planner: planner of pods over the same state.
         nominations: nodes and victims that preemption has chosen for pending pods.
-        promises: shares that filter gave to members of gangs.
+        promises: shares that filter gave to members of gangs and of pools.
     """
 
     def __init__(self, state: State) -> None:
@@ -60,11 +60,11 @@ class Scheduler:
         self.promises = Promises(state)
 
     def filter(self, pod: PendingPod, nodes: list[str]) -> Decision:
-        """Schedule the pod as `schedule`, and promise its share if it is a member of a gang.
+        """Schedule the pod as `schedule`, and promise a member of a gang or of a pool its share.
 
         Raises:
-            RefusedError: as `schedule`; or only promises to another gang are in the way. An error
-                makes kube-scheduler retry by itself, which no event would when promises end.
+            RefusedError: as `schedule`; or only promises to others are in the way. An error makes
+                kube-scheduler retry by itself, which no event would when promises end.
         """
         self.promises.begin(pod)
         try:
@@ -76,14 +76,17 @@ class Scheduler:
         return self.promise(pod, decision)
 
     def promise(self, pod: PendingPod, decision: Decision) -> Decision:
-        """Promise a member of a gang its share on the best node, and pass this node alone.
+        """Promise a member its share on the best node.
 
-        kube-scheduler would choose among several nodes without telling which.
+        kube-scheduler would choose among several nodes without telling which. So this node alone
+        passes for a member of a gang, and one of a pool gets no promise if others pass, too.
         """
         placement, function_pod = decision.placement, pod.function_pod
         if not decision.passing or placement is None or function_pod is None:
             return decision
-        if gang_of(pod) is None or placement.best is None or placement.candidate is None:
+        if placement.best is None or placement.candidate is None:
+            return decision
+        if gang_of(pod) is None and not (function_pod.is_member and len(decision.passing) == 1):
             return decision
         node = placement.fleet.nodes[placement.node_rows[placement.best]]
         gpu = placement.fleet.gpus[placement.gpu_rows[placement.best]]
@@ -98,15 +101,14 @@ class Scheduler:
             return
         if (pod.raw.get("status") or {}).get("nominatedNodeName"):
             return  # an error would remove the nomination
-        if self.schedule(pod, nodes, ignore_other_gangs=True).passing:
+        if self.schedule(pod, nodes, ignore_other_groups=True).passing:
             reason = next(iter(decision.refusals.values())).reason
             raise RefusedError(
-                f"GPU shares are promised to pods of a pod group that is placed now; retrying: "
-                f"{reason}"
+                f"GPU shares are promised to pods that are placed now; retrying: {reason}"
             )
 
     def schedule(
-        self, pod: PendingPod, nodes: list[str], *, ignore_other_gangs: bool = False
+        self, pod: PendingPod, nodes: list[str], *, ignore_other_groups: bool = False
     ) -> Decision:
         """Plan the pod and try the candidates on these nodes.
 
@@ -118,7 +120,7 @@ class Scheduler:
         Args:
             pod: pod to schedule.
             nodes: nodes of the call.
-            ignore_other_gangs: place it on shares that are promised to other gangs, too.
+            ignore_other_groups: place it on shares that are promised to other groups, too.
 
         Raises:
             RefusedError: the pod is malformed, or refers to an unknown document; or it requests a
@@ -131,7 +133,7 @@ class Scheduler:
         reservation = self._state.ledger.reservation(pod.uid)
         if reservation is not None:
             return _binding_in_progress(reservation.node, nodes)
-        with self._reserved_for_others(pod, ignore_other_gangs=ignore_other_gangs):
+        with self._reserved_for_others(pod, ignore_other_groups=ignore_other_groups):
             try:
                 plan, placement = self._place(pod.function_pod, nodes)
             except TooLargeError as error:
@@ -198,7 +200,7 @@ class Scheduler:
 
     @contextmanager
     def _reserved_for_others(
-        self, pod: PendingPod, *, ignore_other_gangs: bool = False
+        self, pod: PendingPod, *, ignore_other_groups: bool = False
     ) -> Iterator[None]:
         """Reserve what the pod must not take; the block must not await.
 
@@ -210,7 +212,7 @@ class Scheduler:
             Nomination(slice_.node, slice_.gpu_uuid, percent, 0, 0)
             for slice_ in self._slices_of_holder(pod)
         ]
-        promised = self.promises.against(pod.uid, is_own=True if ignore_other_gangs else None)
+        promised = self.promises.against(pod.uid, is_own=True if ignore_other_groups else None)
         with self.nominations.reserved(fleet, pod, [*of_pool, *promised]):
             yield
 

@@ -5,7 +5,7 @@ than any other rule. A namespace has a few hundred slices at most, and a member 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -84,11 +84,11 @@ def place_member(  # noqa: PLR0913 - each by its name
             for index, key in best.items():
                 gpu_rows[index] = key[2]
                 scores[index] = max(rank[key[:2]], 0)
-            first = min(best, key=lambda index: best[index])
-            return Placement(
-                fleet, table, node_rows, starts_ms, candidate, gpu_rows, scores, first, None,
+            placement = Placement(
+                fleet, table, node_rows, starts_ms, candidate, gpu_rows, scores, None, None,
                 home_key,
             )  # fmt: skip
+            return replace(placement, best=int(placement.best_first()[0]))
     return Placement(
         fleet, table, node_rows, starts_ms, None, gpu_rows, scores, None, None, home_key
     )

@@ -11,7 +11,7 @@ from scheduler.planning.pods import describe
 from tests.extender.factories import pod
 from tests.extender.harness import Clock
 
-PROMISED = "GPU shares are promised to pods of a pod group"
+PROMISED = "GPU shares are promised to pods that are placed now"
 
 
 @pytest.fixture

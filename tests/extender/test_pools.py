@@ -137,6 +137,70 @@ def test_a_holder_whose_binding_is_under_way_takes_no_member(extender):
     assert extender.filter(member(), "n1")["NodeNames"] == ["n1"]
 
 
+def leave_memory_for_one_member(extender, node):
+    """Fill GPU 0 of the node, which has a slice, with members but for one of 4,000 MiB."""
+    place(extender, holder(50), node)
+    for _ in range(19):
+        place(extender, member(), node)
+
+
+def pass_one_node(extender):
+    """Have filter pass the best node alone, which is the default."""
+    state = extender.service.state
+    settings = state.settings.model_copy(update={"filter_nodes_max": 1})
+    extender.on_loop(setattr, state, "settings", settings)
+
+
+def test_a_member_whose_binding_is_under_way_has_its_place(extender):
+    """The Binding may arrive, although the cluster has not shown it."""
+    leave_memory_for_one_member(extender, "n1")
+    extender.place(member(), "n1")
+    assert "896 MiB free, 4,000 asked" in refusal(extender, member())
+
+
+def test_members_that_are_filtered_before_a_bind_share_no_place(extender):
+    """kube-scheduler filters the next pod while the bind call of the last one waits (ADR 52)."""
+    leave_memory_for_one_member(extender, "n1")
+    pass_one_node(extender)
+    first, second = member(), member()
+    assert extender.filter(first, "n1")["NodeNames"] == ["n1"]
+    answer = extender.filter(second, "n1")
+    assert answer["NodeNames"] == []
+    assert "promised to pods that are placed now; retrying" in answer["Error"]
+    assert extender.filter(first, "n1")["NodeNames"] == ["n1"]
+    assert extender.bind(first, "n1") == ""
+    assert "896 MiB free, 4,000 asked" in refusal(extender, second)
+
+
+def test_a_member_takes_the_place_that_no_other_is_promised(extender):
+    """None of the bind calls is refused."""
+    for node in ("n1", "n2"):
+        leave_memory_for_one_member(extender, node)
+    pass_one_node(extender)
+    members = [member(), member()]
+    nodes = [extender.filter(pending, "n1", "n2")["NodeNames"] for pending in members]
+    assert sorted(nodes) == [["n1"], ["n2"]]
+    assert [
+        extender.bind(pending, *node) for pending, node in zip(members, nodes, strict=True)
+    ] == ["", ""]
+
+
+def test_a_promise_to_a_member_takes_no_percent(extender):
+    """It runs in the percent of its slice."""
+    place(extender, holder(50), "n1")
+    assert extender.filter(member("half", 50), "n1")["NodeNames"] == ["n1"]
+    assert place(extender, pod("half"), "n1")["gpu"] == "GPU-n1-0"
+
+
+def test_a_refused_bind_ends_the_promise(extender):
+    """A member that is tried again later keeps nobody away meanwhile."""
+    leave_memory_for_one_member(extender, "n1")
+    first = member()
+    assert extender.filter(first, "n1")["NodeNames"] == ["n1"]
+    assert "n2" in extender.bind(first, "n2")
+    assert extender.filter(member(), "n1")["NodeNames"] == ["n1"]
+
+
 def test_a_terminating_holder_takes_no_member_and_keeps_its_share(extender):
     """Also when its container has ended: batches may run in its slice for its grace period."""
     place(extender, ending := holder(50), "n1")
