@@ -67,6 +67,7 @@ async def run(service: Service) -> None:
         lifespan="off",
         log_level="warning",
         access_log=False,
+        proxy_headers=False,
         timeout_keep_alive=KUBERNETES_KEEP_ALIVE_S,
     )
     # Objects that exist when the service becomes ready, modules and most of the cluster, are

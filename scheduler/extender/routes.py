@@ -5,12 +5,10 @@ and ``Error``, which is all that kube-scheduler reads.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
 from pydantic_core import to_json
 
 from scheduler.extender.service import Service
@@ -31,17 +29,9 @@ _BIND = Reader(ExtenderBindingArgs)
 _PREEMPT = Reader(ExtenderPreemptionArgs)
 
 
-class _DirectRoute(APIRoute):
-    """A documented route without FastAPI's layers, which resolve what these endpoints lack."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the endpoint, which reads its request and answers it."""
-        return self.endpoint
-
-
 def router(service: Service) -> APIRouter:
     """Build the routes of filter, prioritize, bind and preempt."""
-    routes = APIRouter(tags=["kube-scheduler"], route_class=_DirectRoute)
+    routes = APIRouter(tags=["kube-scheduler"])
 
     @routes.post("/filter", response_model=ExtenderFilterResult, **openapi_body(ExtenderArgs))
     async def filter_nodes(request: Request) -> Response:
@@ -78,8 +68,9 @@ async def _filter(service: Service, args: ExtenderArgs) -> Mapping[str, Any]:
         return _filter_result(NodeNames=None if whole else [], Error=escape_percent(str(error)))
     reasons: dict[str, dict[str, str]] = {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}}
     failed, unresolvable = reasons.values()
-    for name, refusal in decision.refusals.items():
-        (failed if refusal.resolvable else unresolvable)[name] = escape_percent(refusal.reason)
+    for refusal, names in decision.refusals.groups:
+        texts = dict.fromkeys(names, escape_percent(refusal.reason))
+        (failed if refusal.resolvable else unresolvable).update(texts)
     if not whole or args.Nodes is None:
         return _filter_result(NodeNames=decision.passing, **reasons)
     objects = {node["metadata"]["name"]: node for node in args.Nodes["items"] or []}
@@ -119,7 +110,6 @@ async def _answer(
     return Response(content, media_type="application/json")
 
 
-@lru_cache(maxsize=1024)  # thousands of nodes a call may be refused, for few distinct reasons
 def escape_percent(text: str) -> str:
     """Replace percent signs.
 

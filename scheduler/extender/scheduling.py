@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-
-import numpy as np
+from itertools import compress
 
 from scheduler.extender.nominations import Nomination, Nominations
 from scheduler.extender.promises import Promises, gang_of
@@ -14,7 +13,7 @@ from scheduler.model.pod import FunctionPod
 from scheduler.placement.candidates import CandidateTable
 from scheduler.placement.members import GpuSlice, member_refusals, place_member
 from scheduler.placement.placement import Placement, place
-from scheduler.placement.reasons import Refusal, refusals
+from scheduler.placement.reasons import Refusal, Refusals, refusals
 from scheduler.placement.scores import SCORE_MAX
 from scheduler.placement.scoring import Affinities
 from scheduler.planning.pod_planner import PodPlanner, TooLargeError
@@ -39,7 +38,7 @@ class Decision:
 
     feasible: list[str]
     passing: list[str]
-    refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    refusals: Refusals = field(default_factory=Refusals)
     plan: Plan | None = None
     placement: Placement | None = None
 
@@ -185,7 +184,7 @@ class Scheduler:
                 state.ledger.fleet.rows(nodes),
                 node_start_ms=latencies.node_ms,
                 slices=state.ledger.pools.slices(pod.namespace, function),
-                home_key=self._affinities(pod).home_key,
+                home_key=self._affinities(pod, nodes).home_key,
             )
         return place(
             state.ledger.fleet,
@@ -195,7 +194,7 @@ class Scheduler:
             policy=state.settings.placement,
             cpu=cpu_request(pod),
             mix_of=state.ledger.mix,
-            affinities=self._affinities(pod),
+            affinities=self._affinities(pod, nodes),
         )
 
     @contextmanager
@@ -223,12 +222,12 @@ class Scheduler:
     def _decision(
         self, pod: PendingPod, nodes: list[str], plan: Plan, placement: Placement
     ) -> Decision:
-        feasible = [nodes[i] for i in np.flatnonzero(placement.gpu_rows >= 0)]
+        feasible = list(compress(nodes, (placement.gpu_rows >= 0).tolist()))
         limit = self._state.settings.filter_nodes_max or len(feasible)
         passing = feasible
         if len(feasible) > limit and not states_preference(pod.raw):
             # kube-scheduler treats a node in neither list of the answer as one that was not sent.
-            passing = [nodes[i] for i in placement.best_first()[:limit]]
+            passing = [nodes[i] for i in placement.best_first()[:limit].tolist()]
         return Decision(
             feasible,
             passing,
@@ -239,48 +238,52 @@ class Scheduler:
 
     def _refusals(
         self, pod: PendingPod, nodes: list[str], plan: Plan, placement: Placement
-    ) -> dict[str, Refusal]:
-        problems = self._state.nodes.problems
+    ) -> Refusals:
         if pod.function_pod is not None and pod.function_pod.is_member:
             slices = self._state.ledger.pools.slices(pod.namespace)
-            reasons = member_refusals(placement, nodes, slices)
+            refused = member_refusals(placement, nodes, slices)
         else:
-            reasons = refusals(placement, nodes, plan.budget_ms)
-        for slice_ in self._slices_of_holder(pod):
+            refused = refusals(placement, nodes, plan.budget_ms)
+        problems = self._state.nodes.problems
+        holder_slices = self._slices_of_holder(pod)
+        conflicts = self._state.ledger.name_conflicts()
+        if not (problems or holder_slices or conflicts):
+            return refused
+        reasons = dict(refused)
+        for slice_ in holder_slices:
             if (refusal := reasons.get(slice_.node)) is not None:
                 note = f"the pool has a slice of GPU {slice_.gpu_uuid} already"
                 reasons[slice_.node] = replace(refusal, reason=f"{refusal.reason}; {note}")
         for name in reasons.keys() & problems.keys():
             reasons[name] = Refusal(problems[name], resolvable=False)
-        for gpu in self._state.ledger.name_conflicts():
+        for gpu in conflicts:
             if (refusal := reasons.get(gpu.node)) is not None:
                 note = f"GPU {gpu.gpu_index} is known as a GPU of {listed(list(gpu.others))}, too"
                 reasons[gpu.node] = replace(refusal, reason=f"{refusal.reason}; {note}")
-        return reasons
+        return Refusals.of(reasons)
 
-    def _affinities(self, pod: FunctionPod) -> Affinities:
+    def _affinities(self, pod: FunctionPod, nodes: list[str]) -> Affinities:
         state = self._state
         function = state.documents.function_of(pod)
         stage_nodes = state.history.stage_nodes(pod)
         predecessors = [stage.name for stage in state.documents.predecessors(pod)]
+        warm = state.history.warm_nodes(pod.namespace, function)
         return Affinities(
             predecessors={stage_nodes[stage] for stage in predecessors if stage in stage_nodes},
-            warm=state.history.warm_nodes(pod.namespace, function),
+            # A function may be warm on all nodes of a large cluster.
+            warm=list(filter(warm.__contains__, nodes)),
             home_key=f"{pod.namespace}/{pod.workflow or ''}/{function}",
         )
 
 
 def _refused_everywhere(reason: str, nodes: list[str]) -> Decision:
     refusal = Refusal(reason, resolvable=False)
-    return Decision([], [], dict.fromkeys(nodes, refusal))
+    return Decision([], [], Refusals([(refusal, nodes)]))
 
 
 def _binding_in_progress(node: str, nodes: list[str]) -> Decision:
     reason = f"the pod has a reservation on node {node}: its Binding is in progress or done"
     refusal = Refusal(reason, resolvable=False)
     feasible = [name for name in nodes if name == node]
-    return Decision(
-        feasible,
-        feasible,
-        {name: refusal for name in nodes if name != node},
-    )
+    others = [name for name in nodes if name != node]
+    return Decision(feasible, feasible, Refusals([(refusal, others)]))

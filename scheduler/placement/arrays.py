@@ -23,6 +23,7 @@ class FleetArrays(NamedTuple):
     gpu_free_percent: Int32Array  # (gpus,)
     gpu_free_memory_mib: Int64Array  # (gpus,)
     gpu_free_clients: Int32Array  # (gpus,) MPS clients
+    gpu_index: Int32Array  # (gpus,) number of the GPU on its node, for people
 
 
 class CandidateArrays(NamedTuple):

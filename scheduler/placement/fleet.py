@@ -5,6 +5,7 @@ of them, so the kernels read arrays, never objects. Only the ledger calls the me
 """
 
 from collections import Counter
+from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,6 +105,7 @@ class Fleet:
                 gpu_free_percent=np.zeros(_GPU_ROWS_MIN, np.int32),
                 gpu_free_memory_mib=np.zeros(_GPU_ROWS_MIN, np.int64),
                 gpu_free_clients=np.zeros(_GPU_ROWS_MIN, np.int32),
+                gpu_index=np.zeros(_GPU_ROWS_MIN, np.int32),
             )
         )
 
@@ -125,8 +127,8 @@ class Fleet:
 
     def rows(self, names: list[str]) -> Int64Array:
         """Return the row of each name, -1 where the node is not known; shape (len(names),)."""
-        row = self.node_row.get
-        return np.array([row(name, -1) for name in names], np.int64)
+        rows = map(self.node_row.get, names, repeat(-1))
+        return np.fromiter(rows, np.int64, len(names))
 
     def gpu_row(self, node: str, uuid: str) -> int:
         """Return the row of that node's GPU, -1 where there is no such node or GPU."""
@@ -167,6 +169,7 @@ class Fleet:
             arrays.gpu_free_percent[gpu_row] = self.limits.percent_max
             arrays.gpu_free_memory_mib[gpu_row] = gpu.memory_mib - self.limits.server_context_mib
             arrays.gpu_free_clients[gpu_row] = self.limits.clients_max
+            arrays.gpu_index[gpu_row] = gpu.index
         self._index_gpus(node, row)
         self._count_sizes(node, +1)
 

@@ -13,7 +13,7 @@ from scheduler.placement.arrays import Float64Array, Int64Array
 from scheduler.placement.candidates import CandidateTable
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.placement import Placement
-from scheduler.placement.reasons import NODE_NOT_KNOWN, Refusal
+from scheduler.placement.reasons import NODE_NOT_KNOWN, Refusal, Refusals
 from scheduler.placement.scores import SCORE_MAX
 
 
@@ -96,7 +96,7 @@ def place_member(  # noqa: PLR0913 - each by its name
 
 def member_refusals(
     placement: Placement, names: Sequence[str], slices: Sequence[GpuSlice]
-) -> dict[str, Refusal]:
+) -> Refusals:
     """Return a refusal for each of the nodes on which a member does not fit.
 
     The numbers are those of the candidate that is granted elsewhere, or of the first one for the
@@ -106,7 +106,9 @@ def member_refusals(
     for slice_ in slices:
         by_node.setdefault(slice_.node, []).append(slice_)
     refused = np.flatnonzero(placement.gpu_rows < 0).tolist()
-    return {names[i]: _refusal(placement, i, by_node.get(names[i], ())) for i in refused}
+    return Refusals.of(
+        {names[i]: _refusal(placement, i, by_node.get(names[i], ())) for i in refused}
+    )
 
 
 def _refusal(placement: Placement, index: int, slices: Sequence[GpuSlice]) -> Refusal:

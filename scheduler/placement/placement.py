@@ -241,15 +241,11 @@ def place(  # noqa: PLR0913 - each by its name
     # A warm node has a container that is ready on every GPU, for all that is known. The nodes'
     # start times count it already; here it only scores.
     ready_ms = np.full(len(fleet.arrays.gpu_model), inf)
-    warm_names = affinities.warm
-    if len(warm_names) > len(node_rows):  # a function may be warm on all nodes of a large cluster
-        nodes = [fleet.nodes[row] for row in node_rows.tolist() if row >= 0]
-        warm_names = [node.name for node in nodes if node is not None and node.name in warm_names]
-    warm = fleet.rows(list(warm_names))
+    warm = fleet.rows(list(affinities.warm))
     warm = warm[warm >= 0]
-    first_gpu, gpus = fleet.arrays.node_first_gpu[warm], fleet.arrays.node_gpus[warm]
-    for i in range(gpus.max(initial=0)):
-        ready_ms[(first_gpu + i)[gpus > i]] = -inf
+    first_gpu, gpus = fleet.arrays.node_first_gpu[warm, None], fleet.arrays.node_gpus[warm, None]
+    offset = np.arange(gpus.max(initial=0))
+    ready_ms[(first_gpu + offset)[offset < gpus]] = -inf
     rows = (fleet.node_row.get(name) for name in affinities.predecessors)
     predecessors = np.array([row for row in rows if row is not None], np.int64)
     placed = placer.place(table, node_start_ms, ready_ms, 0.0, predecessors)

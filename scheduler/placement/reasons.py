@@ -1,11 +1,14 @@
 """Reasons why a node is refused, in numbers, and whether evicting pods could help."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
+from itertools import pairwise
 from math import floor, inf
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.model.node import Gpu
 from scheduler.placement import kernels
@@ -23,9 +26,44 @@ class Refusal:
     resolvable: bool
 
 
-def refusals(
-    placement: Placement, names: list[str], budget_ms: float | None = None
-) -> dict[str, Refusal]:
+Group = tuple[Refusal, list[str]]  # a refusal and the names of its nodes
+
+
+class Refusals(Mapping[str, Refusal]):
+    """Refusals by the name of the node.
+
+    Thousands of nodes are refused in a call, for few distinct reasons.
+
+    Attributes:
+        groups: refusals with their nodes.
+    """
+
+    def __init__(self, groups: Iterable[Group] = ()) -> None:
+        self.groups = [(refusal, names) for refusal, names in groups if names]
+
+    @classmethod
+    def of(cls, by_name: Mapping[str, Refusal]) -> "Refusals":
+        """Group refusals by name."""
+        groups: dict[Refusal, list[str]] = {}
+        for name, refusal in by_name.items():
+            groups.setdefault(refusal, []).append(name)
+        return cls(groups.items())
+
+    def __getitem__(self, name: str) -> Refusal:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return sum(len(names) for _, names in self.groups)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Refusal]:
+        return {name: refusal for refusal, names in self.groups for name in names}
+
+
+def refusals(placement: Placement, names: list[str], budget_ms: float | None = None) -> Refusals:
     """Return a refusal for each of the nodes on which the chosen candidate does not fit.
 
     Where no candidate fits anywhere, the numbers are those of the least demanding one for the
@@ -33,7 +71,7 @@ def refusals(
     """
     refused = np.flatnonzero(placement.gpu_rows < 0)
     is_known = placement.node_rows[refused] >= 0
-    by_name = {names[i]: NODE_NOT_KNOWN for i in refused[~is_known].tolist()}
+    groups: list[Group] = [(NODE_NOT_KNOWN, [names[i] for i in refused[~is_known].tolist()])]
     capacity = _NodeCapacity(placement.fleet, placement.table)
     for candidates, nodes in _reported(placement, refused[is_known]):
         remaining = nodes
@@ -41,11 +79,13 @@ def refusals(
             if len(remaining):
                 formatter = _RefusalFormatter(placement, candidate, capacity, budget_ms)
                 formatted, remaining = formatter.refuse(names, remaining)
-                by_name |= formatted
-        for i in remaining.tolist():
-            row = int(placement.node_rows[i])
-            by_name[names[i]] = capacity.without_a_model(row, candidates)
-    return by_name
+                groups += formatted
+        without = {
+            names[i]: capacity.without_a_model(int(placement.node_rows[i]), candidates)
+            for i in remaining.tolist()
+        }
+        groups += Refusals.of(without).groups
+    return Refusals(groups)
 
 
 def _reported(placement: Placement, refused: Int64Array) -> Iterator[tuple[list[int], Int64Array]]:
@@ -59,6 +99,7 @@ def _reported(placement: Placement, refused: Int64Array) -> Iterator[tuple[list[
 
 
 NODE_NOT_KNOWN = Refusal("the node is not known to the extender (yet)", resolvable=False)
+_INDEX_BITS, _MIB_BITS = 10, 25  # of a GPU: limits of `Gpu`
 _NO_GPU = Refusal("the node has no GPU to share (no inventory annotation)", resolvable=False)
 
 
@@ -87,47 +128,60 @@ class _RefusalFormatter:
         self.start_budget_ms = inf if budget_ms is None else budget_ms - completion_ms
         self.percent_min, self.memory_min_mib = table.minimum_of_model[candidate.gpu_model]
 
-    def refuse(self, names: list[str], nodes: Int64Array) -> tuple[dict[str, Refusal], Int64Array]:
-        """Return refusals by name for these nodes, by index, and the nodes without such a GPU."""
-        # Most lack free capacity: that case reads the arrays in one kernel call, and a Python
-        # object only for the index of a GPU.
-        arrays, limits = self.fleet.arrays, self.fleet.limits
+    def refuse(self, names: list[str], nodes: Int64Array) -> tuple[list[Group], Int64Array]:
+        """Return refusals for these nodes, by index, and the nodes without such a GPU."""
+        arrays = self.fleet.arrays
         node_rows = self.placement.node_rows[nodes]
         nearest, free_max_mib = np.empty_like(node_rows), np.empty_like(node_rows)
         kernels.nearest_gpus(
             arrays, node_rows, self.model, self.percent, self.memory_mib, nearest, free_max_mib
         )
-        impossible = self.percent_min > limits.percent_max
-        # Thousands of nodes a call may be refused, for few distinct reasons.
-        refuse_start = cache(self._refuse_start)
-        refuse_cpu, refuse_gpu = cache(self._refuse_cpu), cache(self._refuse_gpu)
-        gpus = self.fleet.gpus
+        groups, too_large = self._refuse_too_large(names, nodes, nearest, free_max_mib)
+        start_ms = self.placement.node_start_ms[nodes]
+        cpu_milli = arrays.node_free_cpu_milli[node_rows]
+        may_fit = (nearest >= 0) & ~too_large
+        is_late = may_fit & (start_ms > self.start_ms)
+        lacks_cpu = may_fit & ~is_late & (cpu_milli < self.cpu_milli)
+        lacks_gpu = may_fit & ~is_late & ~lacks_cpu
+        for which, keys, refuse in (
+            (is_late, start_ms, self._refuse_start),
+            (lacks_cpu, cpu_milli, self._refuse_cpu),
+        ):
+            groups += [
+                (refuse(key), [names[i] for i in members])
+                for key, members in _grouped(keys[which], nodes[which])
+            ]
+        gpu_rows = nearest[lacks_gpu]
+        groups += [
+            (self._refuse_gpu(key), [names[i] for i in members])
+            for key, members in _grouped(self._gpu_keys(gpu_rows), nodes[lacks_gpu])
+        ]
+        return groups, nodes[nearest < 0]
+
+    def _refuse_too_large(
+        self, names: list[str], nodes: Int64Array, nearest: Int64Array, free_max_mib: Int64Array
+    ) -> tuple[list[Group], NDArray[np.bool_]]:
+        """Return refusals where no eviction helps, and a mask of these nodes."""
+        # Free capacity is part of the total: only where it is too small, the total may be, too.
+        too_large = nearest >= 0
+        if self.percent_min <= self.fleet.limits.percent_max:
+            too_large &= free_max_mib < self.memory_min_mib
         by_name = {}
-        for i, row, gpu, node_max_mib, start_ms, cpu_milli, percent, mib, clients in zip(
-            nodes.tolist(), node_rows.tolist(), nearest.tolist(), free_max_mib.tolist(),
-            self.placement.node_start_ms[nodes].tolist(),
-            arrays.node_free_cpu_milli[node_rows].tolist(),
-            # Without a nearest GPU these are of any.
-            arrays.gpu_free_percent[nearest].tolist(), arrays.gpu_free_memory_mib[nearest].tolist(),
-            np.minimum(arrays.gpu_free_clients[nearest], 1).tolist(), strict=True,
-        ):  # fmt: skip
-            if gpu < 0:
-                continue
-            # Free capacity is part of the total: only where it is too small, the total may be, too.
-            if impossible or node_max_mib < self.memory_min_mib:
-                unresolvable = self.capacity.refuse_empty(row)
-                if unresolvable is not None:
-                    by_name[names[i]] = unresolvable
-                    continue
-            if start_ms > self.start_ms:
-                by_name[names[i]] = refuse_start(start_ms)
-            elif cpu_milli < self.cpu_milli:
-                by_name[names[i]] = refuse_cpu(cpu_milli)
-            else:
-                nearest_gpu = gpus[gpu]
-                index = None if nearest_gpu is None else nearest_gpu.index
-                by_name[names[i]] = refuse_gpu(index, percent, mib, clients)
-        return by_name, nodes[nearest < 0]
+        for position in np.flatnonzero(too_large).tolist():
+            node = nodes[position]
+            refusal = self.capacity.refuse_empty(int(self.placement.node_rows[node]))
+            too_large[position] = refusal is not None
+            if refusal is not None:
+                by_name[names[node]] = refusal
+        return Refusals.of(by_name).groups, too_large
+
+    def _gpu_keys(self, gpu_rows: Int64Array) -> Int64Array:
+        """Return what refusals say of GPUs, in one number each."""
+        arrays = self.fleet.arrays
+        key: Int64Array = np.maximum(arrays.gpu_free_percent[gpu_rows], 0).astype(np.int64)
+        key = key << _INDEX_BITS | arrays.gpu_index[gpu_rows]
+        key = key << _MIB_BITS | np.maximum(arrays.gpu_free_memory_mib[gpu_rows], 0)
+        return key << 1 | (arrays.gpu_free_clients[gpu_rows] > 0)
 
     def _refuse_start(self, start_ms: float) -> Refusal:
         """Refuse a start that is too long for all candidates, or for the one chosen elsewhere."""
@@ -142,17 +196,26 @@ class _RefusalFormatter:
         text = f"{max(free_milli, 0) / 1000:g} vCPU free, {self.cpu_milli / 1000:g} asked"
         return Refusal(text, resolvable=True)
 
-    def _refuse_gpu(
-        self, index: int | None, percent: int, memory_mib: int, clients: int
-    ) -> Refusal:
+    def _refuse_gpu(self, key: int) -> Refusal:
+        has_client, free_mib = key & 1, key >> 1 & (1 << _MIB_BITS) - 1
+        key >>= 1 + _MIB_BITS
+        index, free_percent = key & (1 << _INDEX_BITS) - 1, key >> _INDEX_BITS
         text = (
-            f"GPU {'?' if index is None else index}: "
-            f"{max(percent, 0)} % free, {self.percent} % asked; "
-            f"{max(memory_mib, 0):,} MiB free, {self.memory_mib:,} asked"
+            f"GPU {index}: {free_percent} % free, {self.percent} % asked; "
+            f"{free_mib:,} MiB free, {self.memory_mib:,} asked"
         )
-        if clients < 1:
+        if not has_client:
             text += f"; all {self.fleet.limits.clients_max} MPS clients taken"
         return Refusal(text, resolvable=True)
+
+
+def _grouped(keys: NDArray[Any], nodes: Int64Array) -> Iterator[tuple[Any, list[int]]]:
+    """Yield each distinct key, and the nodes, by index, that have it."""
+    order = np.argsort(keys, kind="stable")
+    ordered, members = keys[order], nodes[order].tolist()
+    ends = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    for first, end in pairwise([0, *ends.tolist(), len(members)] if members else []):
+        yield ordered[first].item(), members[first:end]
 
 
 class _NodeCapacity:
