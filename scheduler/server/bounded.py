@@ -32,6 +32,7 @@ _HEAD_TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
 )
+_CONTINUE = b"HTTP/1.1 100 "
 _ACCEPT_PAUSE_S = 0.1  # after an error that concerns all connections, such as a lack of memory
 
 
@@ -58,6 +59,35 @@ class _HeadTooLargeError(Exception):
 
 class _PipelineTooLongError(Exception):
     """Ends the parser's work on a connection."""
+
+
+class _JoinedWrites:
+    """The transport of one response: its head and the first part of its body are one write.
+
+    uvicorn writes them one after the other, and uvloop sends each at once: two system calls, and
+    the client wakes up twice.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = None  # not written yet; empty: it is
+
+    def write(self, data: bytes) -> None:
+        if self._head is None and not data.startswith(_CONTINUE):
+            self._head = data
+        elif self._head:
+            self._transport.write(self._head + data)
+            self._head = b""
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 class HeadLimitedProtocol(HttpToolsProtocol):
@@ -108,6 +138,11 @@ class HeadLimitedProtocol(HttpToolsProtocol):
             self._refuse_head()
         else:
             super().send_400_response(msg)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if cycle.scope["method"] != "HEAD":  # it has no body that the head could wait for
+            cycle.transport = _JoinedWrites(cycle.transport)  # type: ignore[assignment]
+        super()._start_asgi_task(cycle, app)
 
     def _count_head(self, count: int) -> None:
         self._head_bytes += count
