@@ -161,9 +161,9 @@ test-matrix: setup ## render the chart for every supported Kubernetes, install i
 # Programs of other projects on the same cluster. Their builds take minutes, so `make test` runs these tests only where
 # the programs are built already, and CI runs them every night.
 .PHONY: test-neighbours
-test-neighbours: setup ## beside the real Karpenter, on a control plane, and with a real Jaeger (needs Go and a C compiler; minutes)
-	@$(BIN)/python -m tests.testbed.binaries etcd kube-apiserver kube-controller-manager kube-scheduler kwok karpenter all-in-one >/dev/null
-	@$(BIN)/pytest -q -rs tests/e2e/test_karpenter.py tests/gateway/test_jaeger.py
+test-neighbours: setup ## beside the real Karpenter and Kueue on a control plane, and with a real Jaeger (needs Go and a C compiler; minutes)
+	@$(BIN)/python -m tests.testbed.binaries etcd kube-apiserver kube-controller-manager kube-scheduler kwok karpenter kueue all-in-one >/dev/null
+	@$(BIN)/pytest -q -rs tests/e2e/test_karpenter.py tests/e2e/test_kueue.py tests/gateway/test_jaeger.py
 
 .PHONY: test-nojit test-nojit-search test-nojit-placement
 test-nojit: test-nojit-search test-nojit-placement ## the kernels as plain Python: index errors that compiled code hides, every branch of the search
