@@ -23,10 +23,10 @@ from scheduler.model.names import (
 from tests.e2e.pod_recorder import recorded_pods
 from tests.node import recorded_server
 from tests.node.functions import PODS, START_TIMEOUT_S, container, profile, workflow
+from tests.node.mlserver import SERVICE
 from tests.node.real_cluster import MOCKS, NAME, RealCluster, is_ready
 from tests.node.recorded_server import peak_percents
 from tests.node.release import NAMESPACE, VALUES, Release
-from tests.node.test_gateway import SERVICE
 from tests.node.test_healing import kill
 from tests.testbed.api import Json, wait_until
 from tests.testbed.numbered_load import NumberedLoad, until_answered

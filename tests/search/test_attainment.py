@@ -40,6 +40,11 @@ def test_an_slo_is_attained_with_and_without_its_margin(slo_ms, meets, text):
     assert ((state.meets_latency, state.meets_objective), str(state)) == (meets, text)
 
 
+def test_the_margin_is_a_part_of_the_slo():
+    """A margin of a quarter of the planned time is a fifth of the SLO."""
+    assert attained(500.0, 0.25).margin_share == pytest.approx(0.2)
+
+
 def test_without_a_margin_that_is_given_the_objective_has_its_own():
     """It is that of the longest path of the workflow."""
     state = attained(1_000.0, None)

@@ -66,6 +66,9 @@ def test_planning_in_groups_is_never_cheaper(
     """At every time the cost in groups is at least the exact minimum."""
     rules = Rules(policy="esg", group_size=group_size)
     exact, grouped = curves(documents, rules, replace(REQUEST, margin_ratio=margin_ratio))
+    assert [line.name for line in (exact, grouped)] == [
+        "minimum cost (exact)", "planned in groups (esg)",
+    ]  # fmt: skip
     for time_ms, cost in grouped.points:
         minimum_cost = [c for t, c in exact.points if t <= time_ms * (1 + RELATIVE)][-1]
         if cost is not None:
