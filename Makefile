@@ -263,14 +263,18 @@ bench-policies: setup ## cost of splitting the SLO: policy esg against exact; wr
 bench-objective: setup ## requests in time and their cost by objective and spread of run times; writes docs/objective.md
 	@$(BIN)/python -m studies.plans.objective
 
+# Long simulations run the gateway's dispatcher compiled, as the image does, where there is a C compiler.
+SIMULATOR := $(if $(shell command -v cc),$(COMPILED))
+SIMULATE := $(if $(SIMULATOR),PYTHONPATH=$(CURDIR)/build/compiled) $(BIN)/python -P
+
 .PHONY: bench-warm
-bench-warm: setup ## requests in time, what is set aside, and fewest nodes of reserved and pooled pods (WARM="--requests 2500 --seeds 1": minutes); writes docs/warm.md
-	@$(BIN)/python -m studies.plans.warm $(WARM)
+bench-warm: setup $(SIMULATOR) ## requests in time, what is set aside, and fewest nodes of reserved and pooled pods (WARM="--requests 2500 --seeds 1": minutes); writes docs/warm.md
+	@$(SIMULATE) -m studies.plans.warm $(WARM)
 
 .PHONY: limit
-limit: setup ## limits of the cost, and where the money goes, under the nine settings (minutes); writes docs/limit.md; ESG_DATA=DIR: also measured profiles (LIMIT="--requests 8000 --seeds 3": longer)
-	@$(BIN)/python -m studies.plans.limit $(LIMIT)
-	@$(if $(ESG_DATA),$(BIN)/python -m studies.plans.limit --data $(ESG_DATA) $(LIMIT))
+limit: setup $(SIMULATOR) ## limits of the cost, and where the money goes, under the nine settings (minutes); writes docs/limit.md; ESG_DATA=DIR: also measured profiles (LIMIT="--requests 8000 --seeds 3": longer)
+	@$(SIMULATE) -m studies.plans.limit $(LIMIT)
+	@$(if $(ESG_DATA),$(SIMULATE) -m studies.plans.limit --data $(ESG_DATA) $(LIMIT))
 
 .PHONY: bench-simulator
 bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
@@ -285,16 +289,16 @@ colocation: setup ## training in the share that inference leaves, in the simulat
 	@$(BIN)/esg colocate $(COLOCATION)
 
 .PHONY: paper
-paper: setup ## the ESG paper's evaluation in the simulator (an hour of CPU time); writes docs/paper.md (PAPER=--continue: goes on)
-	@$(BIN)/esg paper $(PAPER)
+paper: setup $(SIMULATOR) ## the ESG paper's evaluation in the simulator (an hour of CPU time); writes docs/paper.md (PAPER=--continue: goes on)
+	@$(SIMULATE) $(BIN)/esg paper $(PAPER)
 
 .PHONY: paper-measured
-paper-measured: setup ## the same on measured profiles and arrivals of others in ESG_DATA=DIR; writes its part of docs/paper.md
-	@$(BIN)/esg paper --data $(data) $(PAPER)
+paper-measured: setup $(SIMULATOR) ## the same on measured profiles and arrivals of others in ESG_DATA=DIR; writes its part of docs/paper.md
+	@$(SIMULATE) $(BIN)/esg paper --data $(data) $(PAPER)
 
 .PHONY: equal-costs
-equal-costs: setup ## `warm` and the cheapest baseline at 95 and 99 % under all nine settings (half an hour of CPU time); writes its part of docs/paper.md
-	@$(BIN)/python -m studies.paper.equal_costs
+equal-costs: setup $(SIMULATOR) ## `warm` and the cheapest baseline at 95 and 99 % under all nine settings (half an hour of CPU time); writes its part of docs/paper.md
+	@$(SIMULATE) -m studies.paper.equal_costs
 
 .PHONY: bench-openb
 bench-openb: setup ## a cluster filled with the openb trace: ours against best fit and FGD (ESG_DATA=DIR; minutes); writes docs/placement.md

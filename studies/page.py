@@ -15,7 +15,7 @@ from scheduler.model.document_reader import DocumentError
 from scheduler.model.message_text import reason_of
 from workbench.reports.renderer import MissingReportLibraryError
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path.cwd()  # the code may be the compiled copy below `build`
 _COLUMNS = 120
 
 

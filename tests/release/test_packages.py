@@ -12,7 +12,7 @@ def test_the_wheel_has_each_package_and_an_extra_for_those_of_the_desk():
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert set(wheel["packages"]) == {"scheduler", *DESK}
     extras = set(project["project"]["optional-dependencies"])
-    assert extras == {"otel", *DESK}  # the image has that of spans
+    assert extras == {"dask", "otel", *DESK}  # the image has that of spans
 
 
 def test_the_image_is_built_from_the_runtime_alone():
