@@ -167,7 +167,7 @@ class _ConfigurationChoice:
 
         Args:
             costs: cost of each option of each function.
-            needs: for each resource, the nodes that each option of each function takes of it.
+            needs: number of nodes that an option takes, by resource, function and option.
         """
         if not all(self.options):
             return inf

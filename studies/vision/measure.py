@@ -33,7 +33,7 @@ from scheduler.model.function_server import ServerProtocol
 from studies.vision.stand_ins import STAND_INS, StandIn
 from workbench.profiles.batch_times import Precision
 from workbench.profiles.bundles import BUNDLE_API_VERSION
-from workbench.profiles.gpu_memory import read_gpu, server_memory_mib
+from workbench.profiles.gpu_memory import GpuMemoryError, read_gpu, server_memory_mib
 from workbench.profiles.interference import ServerBatches, measure_slowdown
 from workbench.profiles.measured_points import (
     MeasuredPoint,
@@ -41,7 +41,7 @@ from workbench.profiles.measured_points import (
     measured_profile,
     read_points,
 )
-from workbench.profiles.mps_daemon import mps_daemon
+from workbench.profiles.mps_daemon import MpsDaemonError, mps_daemon
 from workbench.profiles.profile_documents import as_yaml
 from workbench.profiles.server_measurement import MeasuredServer, measure_server
 
@@ -71,8 +71,8 @@ class Starting:
     """A server that starts; `wait` returns it when it serves.
 
     Args:
-        stand_in: its architecture.
-        percent: its share of the GPU.
+        stand_in: architecture that it serves.
+        percent: share of the GPU that MPS gives it, in percent.
         vcpu: CPU that it runs on.
         environ: environment of the MPS daemon's clients.
     """
@@ -180,10 +180,11 @@ async def measure_pairs(options: argparse.Namespace) -> dict[str, dict[str, floa
     ):
         for process in measured:
             function = process.stand_in.function
+            run = await _batches(process)()
             for neighbour in neighbours:
                 name = neighbour.stand_in.function
                 slowdown = await measure_slowdown(
-                    await _batches(process)(),
+                    run,
                     options.pair_precision,
                     connect=_batches(neighbour),
                     neighbour_percent=PAIR_PERCENT,
@@ -292,8 +293,11 @@ def main() -> None:
     options.stand_ins = [s for s in STAND_INS if s.function in (options.function or names)]
     options.precision = Precision(runs_min=options.runs, limit_s=options.limit_s, warm_up_runs=5)
     options.pair_precision = Precision(runs_min=40, limit_s=options.pair_limit_s, warm_up_runs=5)
-    with mps_daemon() as options.environ:
-        asyncio.run(_measure(options))
+    try:
+        with mps_daemon() as options.environ:
+            asyncio.run(_measure(options))
+    except (GpuMemoryError, MpsDaemonError) as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ async def _measure_beside(
 ) -> None:
     """Measure the slowdown by the neighbour, and print the table of a scenario."""
     slowdown = await measure_slowdown(
-        await batch_run(server.client, server.model, neighbour.rows, server.inputs),
+        batch_run(server.client, server.model, await server.batch_inputs(), neighbour.rows),
         options.precision,
         connect=neighbour,
         neighbour_percent=options.beside_percent,

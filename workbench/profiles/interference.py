@@ -9,6 +9,7 @@ from typing import Any
 
 from scheduler.gateway.model_servers import model_server
 from scheduler.model.function_server import ServerProtocol
+from workbench.profiles.batch_inputs import BatchInputs
 from workbench.profiles.batch_times import BatchTimes, Precision, measure_batch
 from workbench.profiles.server_measurement import batch_run
 
@@ -62,7 +63,8 @@ class ServerBatches:
     async def __call__(self) -> Run:
         """Connect; `measure_server` names the errors."""
         client = model_server(self.protocol, self.host, self.port)
-        return await batch_run(client, self.model, self.rows, self.inputs)
+        inputs = BatchInputs(await client.metadata(self.model), self.inputs)
+        return batch_run(client, self.model, inputs, self.rows)
 
 
 @contextmanager
@@ -105,7 +107,7 @@ async def measure_slowdown(
     Args:
         run: runs one batch of the measured server.
         precision: end of the runs of each measurement.
-        connect: as in `neighbour_batches`.
+        connect: returns what runs one batch of the neighbour, as in `neighbour_batches`.
         neighbour_percent: GPU share of the neighbour.
 
     Raises:

@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from scheduler.model.message_text import reason_of
+
 _CONTROL = "nvidia-cuda-mps-control"
 
 
@@ -26,7 +28,8 @@ def mps_daemon() -> Iterator[dict[str, str]]:
         try:
             subprocess.run([_CONTROL, "-d"], env=environ, check=True)  # noqa: S603 - of the driver
         except (OSError, subprocess.CalledProcessError) as error:
-            raise MpsDaemonError(f"the MPS daemon does not start: {error}") from None
+            text = f"the MPS daemon does not start: {_CONTROL}: {reason_of(error)}"
+            raise MpsDaemonError(text) from None
         try:
             yield environ
         finally:

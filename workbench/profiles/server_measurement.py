@@ -45,23 +45,29 @@ class MeasuredServer:
     inputs: Mapping[str, str]
     memory_mib: Callable[[], int]
 
+    async def batch_inputs(self) -> BatchInputs:
+        """Return what composes its batches; raises as `measure_server`."""
+        return BatchInputs(await self.client.metadata(self.model), self.inputs)
+
     def key(self, rows: int) -> tuple[str, str, Point]:
         """Key of the point of a batch size, as `MeasuredPoint.key`."""
         return self.function, self.gpu_model, (rows, self.cpu, self.gpu_percent)
 
 
-async def batch_run(
-    client: ModelServer, model: str, rows: int, sources: Mapping[str, str]
+def batch_run(
+    client: ModelServer, model: str, inputs: BatchInputs, rows: int
 ) -> Callable[[], Awaitable[tuple[Tensor, ...]]]:
-    """Return what sends one batch of that number of rows; `measure_server` names the errors.
+    """Return what sends one batch of that number of rows.
 
     Args:
         client: client of the server.
         model: name of the model at the server.
+        inputs: composes the batch.
         rows: size of the batch.
-        sources: files or shapes of inputs by name (`BatchInputs`).
+
+    Raises:
+        InputError: the batch cannot be composed.
     """
-    inputs = BatchInputs(await client.metadata(model), sources)
     whole = [RowRange(inputs.batch(rows, binary=client.binary), 0, rows)]
 
     async def run() -> tuple[Tensor, ...]:
@@ -86,8 +92,9 @@ async def measure_server(
         ModelServerError: the server does not answer a batch.
         GpuMemoryError: its memory is unknown.
     """
+    inputs = await server.batch_inputs()
     for rows in sorted(batches):
-        run = await batch_run(server.client, server.model, rows, server.inputs)
+        run = batch_run(server.client, server.model, inputs, rows)
         output_bytes = sum(map(_bytes_of, await run()))
         times = await measure_batch(run, precision)
         yield MeasuredPoint.model_validate(
