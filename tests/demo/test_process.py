@@ -54,26 +54,26 @@ def one_core():
 
 
 def test_a_busy_process_waits_for_the_core_that_it_shares(one_core):
-    """Beside three others it waits three times as long as it runs; a sleeping one does not wait."""
+    """Beside three others it waits longer than it runs; one that is stopped does not wait."""
     with ExitStack() as stack:
 
-        def started(script: str) -> int:
-            command = ["sh", "-c", f"echo; {script}"]
-            process = stack.enter_context(subprocess.Popen(command, stdin=PIPE, stdout=PIPE))
+        def started(script: str) -> subprocess.Popen:
+            process = stack.enter_context(subprocess.Popen(["sh", "-c", script], stdout=PIPE))
             stack.callback(process.kill)
-            process.stdout.readline()
-            return process.pid
+            return process
 
-        pids = os.getpid(), started("read line")
+        stopped = started("kill -STOP $$").pid
+        os.waitpid(stopped, os.WUNTRACED)
         for _ in range(3):
-            started("while :; do :; done")
+            started("echo; while :; do :; done").stdout.readline()
+        pids = os.getpid(), stopped
         begins_s = [core_wait_s(pid) for pid in pids]
         end_s = time.thread_time() + BUSY_S
         while time.thread_time() < end_s:
             pass
-        own_s, sleeping_s = (core_wait_s(p) - s for p, s in zip(pids, begins_s, strict=True))
+        own_s, stopped_s = (core_wait_s(p) - s for p, s in zip(pids, begins_s, strict=True))
     assert own_s > 1.5 * BUSY_S
-    assert sleeping_s < 0.1 * BUSY_S
+    assert stopped_s == 0
 
 
 @pytest.mark.parametrize("schedstat", [None, "0 0 0\n"])
