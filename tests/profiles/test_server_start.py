@@ -52,7 +52,7 @@ def test_the_cold_start_is_that_of_the_command():
 
 @pytest.mark.slow
 def test_a_command_that_returns_leaves_its_server(tmp_path):
-    """As `docker start` does."""
+    """A command like `docker start` is not what runs the server."""
     port, pid = free_port(), tmp_path / "pid"
     done = measure(port, f"{played(port)} & echo $! > {pid}", "--cold-start-ms", 7)
     try:
