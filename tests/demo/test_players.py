@@ -8,8 +8,8 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.model.names import LABEL_FUNCTION, POOL_HOLDER
-from scheduler.model.pod import Grant, grant_annotations
 from workbench.cluster.api_requests import (
     FUNCTION_SERVERS,
     NODES,
