@@ -17,7 +17,7 @@ from workbench.cluster.api_requests import (
     ApiRequests,
     ApiTarget,
 )
-from workbench.cluster.kube_scheduler import PlayedScheduler, is_unschedulable
+from workbench.cluster.kube_scheduler import PlayedScheduler
 from workbench.cluster.kubelet import Kubelet, is_ready, start_s
 from workbench.cluster.model_player import ModelPlayer
 from workbench.cluster.process import free_port
@@ -112,6 +112,14 @@ async def until(store, condition):
         with store.watching(PODS) as changes:
             while not condition(store.list(PODS)):
                 await anext(aiter(changes))
+
+
+def is_unschedulable(pod):
+    """Return true if a pod had no node at the last attempt."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return not pod["spec"].get("nodeName") and any(
+        condition.get("reason") == "Unschedulable" for condition in conditions
+    )
 
 
 async def test_pods_are_placed_while_there_is_room(store):
