@@ -104,6 +104,7 @@ def served(case: WarmCase) -> WarmResult:
     )
 
 
+@cache
 def bound_dollars(setting: str) -> float:
     """Return the least cost of a request under a setting, the mean over the workflows."""
     scenario = scenario_of(setting, NODES)
