@@ -285,6 +285,11 @@ class FunctionState:
         """Time from a pod's start to its first batch, by the profile."""
         return self.pool.profile.spec.cold_start_ms
 
+    @property
+    def slow_start_ms(self) -> float:
+        """95th percentile of that time, for what must be ready by then."""
+        return self.pool.profile.spec.slow_start_ms
+
     def add_queue(self, queue: DueQueue) -> None:
         """Serve a queue, which is empty."""
         self.queues[queue] = None
