@@ -48,7 +48,8 @@ class PlayedScheduler:
         while not self._waiting:
             self._wake.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _RETRY_S)
+                async with asyncio.timeout(_RETRY_S):
+                    await self._wake.wait()
                 continue
             self._unpark()
 
