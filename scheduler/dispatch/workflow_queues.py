@@ -245,8 +245,8 @@ class FunctionState:
         run_times: observed run times of the pods, relative to the profile.
         dispersion: dispersion of the rows that arrive for them.
         rows: number of rows that wait in them; ``late_rows`` of these cannot be in time any more.
-        late_from_ms: when a late row may next run though others may need the pod.
-        wake_ms: when it is to be looked at again without an event.
+        late_from_ms: time from which a late row may run though others may need the pod.
+        wake_ms: time of the next look at it without an event.
     """
 
     def __init__(self, key: FunctionKey, profile: FunctionProfile) -> None:

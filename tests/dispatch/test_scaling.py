@@ -280,6 +280,7 @@ def test_late_rows_bring_pods_only_below_the_objective(objective, grows):
     assert (len(scaled.pods) > count) is grows
 
 
+@pytest.mark.slow
 def test_pods_for_late_rows_go_when_the_objective_is_kept():
     """The number comes back to that of the rate, which is known to a fifth."""
     scaled, count = with_late_rows(0.99, 100)
