@@ -303,7 +303,6 @@ def test_the_notes_name_pod_security_of_function_namespaces() -> None:
 
 NOT_DEFAULT: dict[type[BaseSettings], Json] = {
     GatewaySettings: {
-        "group": "a",
         "default_namespace": "vision",
         "memory_max_mib": 2048,
         "body_max_mib": 128,
