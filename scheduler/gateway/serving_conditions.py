@@ -13,6 +13,7 @@ from scheduler.cluster.status_writer import DesiredStatus
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.gateway.discovery.documents import ServedDocuments
 from scheduler.gateway.discovery.function_servers import Discovery
+from scheduler.gateway.serving.workflow_directory import ColdStartRefusal
 from scheduler.model.function_server import FunctionServer
 from scheduler.model.status import (
     ACCEPTED,
@@ -27,8 +28,6 @@ START_FAILED = "PodStartFailed"
 _SERVED = ConditionState(
     "True", "Served", "every stage has a ready pod, or a template that starts one on demand"
 )
-
-ColdStartRefusal = Callable[[FunctionKey], str | None]
 
 
 class ServingConditions:

@@ -163,6 +163,8 @@ FAULTS = {
     "memory below zero": (point("memoryMib", -1), f"{POINT_AT}.memoryMib: Input should be greater than or equal to 1"),
     "sparse in text": (profile("spec.gpus.0.sparse", "yes"), "spec.gpus[0].sparse: Input should be a valid boolean (given: 'yes')"),
     "a cold start below zero": (profile("spec.coldStartMs", -1), "spec.coldStartMs: Input should be greater than or equal to 0"),
+    "a p95 of starts below the median": ([WORKFLOW, changed(changed(PROFILE, "spec.coldStartMs", 500), "spec.coldStartP95Ms", 400)], "spec.coldStartP95Ms: needs a coldStartMs above 0 and no longer than 400 ms, not 500; give the median"),
+    "a p95 of starts without a median": (profile("spec.coldStartP95Ms", 400), "spec.coldStartP95Ms: needs a coldStartMs above 0"),
     "another version": (workflow("apiVersion", "esg-scheduler.io/v2"), "documents.yaml: Workflow default/w: apiVersion: 'esg-scheduler.io/v2' is not served; use 'esg-scheduler.io/v1alpha1'"),
     "an unknown kind": (workflow("kind", "Workflows"), "kind: 'Workflows' is unknown; it is one of Workflow, FunctionProfile, FunctionServer"),
     "a kind that is a list": (workflow("kind", ["Workflow"]), "kind: a list is unknown; it is one of"),

@@ -1,6 +1,6 @@
 """``esg profiles measure``: the profile of a model server that runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import typer
@@ -8,7 +8,13 @@ import typer
 from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.model.function_server import ServerProtocol
-from workbench.commands.measurement_output import MeasurementOutput, Record, write_measurement
+from workbench.commands.measurement_output import (
+    FunctionMeasurement,
+    MeasurementOutput,
+    Record,
+    slowdown_by,
+    write_measurement,
+)
 from workbench.commands.profile_output import batch_sizes, name_value_pairs
 from workbench.commands.series_progress import progress_bar
 from workbench.local.servers import (
@@ -67,7 +73,7 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
     neighbour_url, _, neighbour_model = (options.beside or "").rpartition("/")
     neighbour = _address(neighbour_url, "--beside URL/MODEL") if options.beside else None
 
-    async def measure(points: Sequence[MeasuredPoint], record: Record) -> list[MeasuredPoint]:
+    async def measure(points: Sequence[MeasuredPoint], record: Record) -> FunctionMeasurement:
         protocol = options.protocol or await protocol_of(address, options.model)
         client = model_server(protocol, address.host, address.port)
         try:
@@ -86,6 +92,7 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
                     own.append(measured)
                     record(measured)
                     advance()
+            interference: Mapping[str, Mapping[str, float]] = {}
             if neighbour is not None:
                 beside = ServerBatches(
                     protocol=await protocol_of(neighbour, neighbour_model),
@@ -95,8 +102,8 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
                     rows=max(batches),
                     inputs={},
                 )
-                await _measure_beside(beside, server, options)
-            return own
+                interference = await _measure_beside(beside, server, options)
+            return FunctionMeasurement(own, interference)
         finally:
             await client.close()
 
@@ -112,22 +119,15 @@ def _address(url: str, option: str) -> ServerAddress:
 
 async def _measure_beside(
     neighbour: ServerBatches, server: MeasuredServer, options: MeasureOptions
-) -> None:
-    """Measure the slowdown by the neighbour, and print the table of a scenario."""
+) -> Mapping[str, Mapping[str, float]]:
+    """Measure the slowdown by the neighbour; return it as `interference` of a scenario."""
     slowdown = await measure_slowdown(
         batch_run(server.client, server.model, await server.batch_inputs(), neighbour.rows),
         options.precision,
         connect=neighbour,
         neighbour_percent=options.beside_percent,
     )
-    name, ratio = label(neighbour.model), slowdown.interference_ratio
-    typer.echo(
-        f"batch {neighbour.rows} beside {name} with {options.beside_percent} %: median "
-        f"{slowdown.beside.median_ms:,.2f} ms, alone {slowdown.alone.median_ms:,.2f} ms; "
-        "for a scenario or a bundle:\n"
-        f"interference: {{{server.function}: {{{name}: {ratio:.3f}}}}}",
-        err=True,
-    )
+    return slowdown_by(server.function, label(neighbour.model), neighbour.rows, slowdown)
 
 
 def _server(options: MeasureOptions, client: ModelServer) -> MeasuredServer:

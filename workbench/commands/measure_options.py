@@ -55,14 +55,20 @@ def measure(
     beside: Annotated[
         str | None,
         typer.Option(
-            metavar="URL/MODEL",
-            help="server on the same GPU: measures also the slowdown of the largest batch while "
-            "that server runs batches",
+            metavar="URL/MODEL|FUNCTION",
+            help="server on the same GPU, with -f one of another FunctionServer in FILE: measures "
+            "also the slowdown of the largest batch while that server runs batches",
         ),
     ] = None,
     beside_percent: Annotated[
-        int, typer.Option(min=1, max=100, help="GPU share of the server of --beside, percent")
-    ] = 100,
+        int | None,
+        typer.Option(
+            min=1,
+            max=100,
+            help="GPU share of the server of --beside, percent; default: 100, with -f the same as "
+            "beside it",
+        ),
+    ] = None,
     shares: Annotated[
         str | None, typer.Option(metavar="14,28,56", help="with -f: GPU shares, percent")
     ] = None,
@@ -172,6 +178,8 @@ def measure(
                 cold_start_ms=cold_start_ms,
                 precision=precision,
                 whole_grid=whole_grid,
+                beside=beside,
+                beside_percent=beside_percent,
                 start_s=start_s,
                 scheduler_name=scheduler_name,
                 kubeconfig=kubeconfig,
@@ -199,7 +207,7 @@ def measure(
             cold_start_ms=cold_start_ms,
             precision=precision,
             beside=beside,
-            beside_percent=beside_percent,
+            beside_percent=beside_percent or 100,
         ),
         output,
     )

@@ -21,7 +21,8 @@ def wanted_pods(
     run_wait_ratio = RUN_WAIT_RATIO * met_ratio(function)
     wanted = staffed_count(function, busy_pods, headroom_ratio, run_wait_ratio)
     if target.rows_per_ms * cold_ms < 1.0:
-        expected = any(q.forecast.is_due(cold_ms + PERIOD_MS, now_ms) for q in function.queues)
+        before_ms = function.slow_start_ms + PERIOD_MS
+        expected = any(q.forecast.is_due(before_ms, now_ms) for q in function.queues)
         wanted = 1 if wanted > 1 or expected else 0
     existing = len(function.pool.pods)
     if not existing:

@@ -73,7 +73,7 @@ class PodChanges(NamedTuple):
     """Pods to start and to stop.
 
     Attributes:
-        starts: those for the function with the smallest reserve come first: where room is short,
+        starts: pods to start, the function with the smallest reserve first: where room is short,
             all functions have about the same.
         stops: idle pods.
         satisfied: functions that have as many pods of their share as they need.
