@@ -272,9 +272,14 @@ bench-warm: setup $(SIMULATOR) ## requests in time, what is set aside, and fewes
 	@$(SIMULATE) -m studies.plans.warm $(WARM)
 
 .PHONY: limit
-limit: setup $(SIMULATOR) ## limits of the cost, and where the money goes, under the nine settings (minutes); writes docs/limit.md; ESG_DATA=DIR: also measured profiles (LIMIT="--requests 8000 --seeds 3": longer)
+limit: setup $(SIMULATOR) ## limits of the cost, and where the money goes, under the nine settings (minutes); writes docs/limit.md; ESG_DATA=DIR: also measured profiles and keep-alive rules (LIMIT="--requests 8000 --seeds 3": longer)
 	@$(SIMULATE) -m studies.plans.limit $(LIMIT)
 	@$(if $(ESG_DATA),$(SIMULATE) -m studies.plans.limit --data $(ESG_DATA) $(LIMIT))
+	@$(if $(ESG_DATA),$(SIMULATE) -m studies.plans.keep_alive --data $(ESG_DATA))
+
+.PHONY: interference
+interference: setup $(SIMULATOR) ## slowdown of models side by side by gpulet's pairs, and what placement could gain (minutes); ESG_DATA=DIR is needed; writes docs/interference.md
+	@$(SIMULATE) -m studies.interference.command --data $(ESG_DATA)
 
 .PHONY: bench-simulator
 bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
