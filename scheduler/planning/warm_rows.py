@@ -54,7 +54,9 @@ class WarmRowsCache:
     def get(self, function: tuple[str, str], names: frozenset[str]) -> WarmRows:
         """Return the rows of a function, by namespace and name, that is warm on these nodes."""
         rows = self._by_function.pop(function, None)
-        if rows is None or rows.index is not self._fleet.index or rows.names != names:
+        # Equal sets are compared element by element, unless they are the same.
+        is_current = rows is not None and (rows.names is names or rows.names == names)
+        if rows is None or not is_current or rows.index is not self._fleet.index:
             rows = WarmRows.of(self._fleet, names)
         self._by_function[function] = rows
         if len(self._by_function) > _FUNCTIONS_MAX:

@@ -28,7 +28,7 @@ name_lists = st.none() | st.lists(st.sampled_from([*KNOWN, "ghost", 'n"1', "nö"
 
 
 def parsed(read, body):
-    """What is read of a body, or the error's status and text."""
+    """Return the arguments that are read of a body, or the error's status and text."""
     try:
         args, names = read(body)
     except HTTPException as error:

@@ -58,7 +58,7 @@ def test_known_names_are_found_in_their_order(names, order, data):
     ),
 )
 def test_any_text_is_found_as_it_is_parsed_or_not_at_all(names, parts):
-    """What is found is what a parser reads; the rest is left to the parser."""
+    """Rows are those of the names that a parser reads; the rest is left to the parser."""
     text = "".join(parts)
     rows = index_of(names).find(text.encode(), 0)
     if rows is not None:

@@ -67,17 +67,17 @@ def test_rows_follow_pods_nodes_and_time(steps):
             now_s += KEEP_ALIVE_S / 2
             state.tracker.expire(now_s)
         fleet = state.ledger.fleet
-        kept = state.warm_rows(function_pod(pod(function="f")))
+        rows = state.warm_rows(function_pod(pod(function="f")))
         fresh = WarmRows.of(fleet, state.history.warm_nodes("default", "f"))
-        np.testing.assert_array_equal(fresh.is_warm, kept.is_warm)
-        np.testing.assert_array_equal(fresh.gpu_ready_ms, kept.gpu_ready_ms)
-        assert not kept.is_warm[-1]
+        np.testing.assert_array_equal(fresh.is_warm, rows.is_warm)
+        np.testing.assert_array_equal(fresh.gpu_ready_ms, rows.gpu_ready_ms)
+        assert not rows.is_warm[-1]
         if action == "wait":  # what is cold ends at the next look
             ran_s = {
                 n: at_s
                 for n, at_s in ran_s.items()
                 if n in running.values() or now_s - at_s <= KEEP_ALIVE_S
             }
-        assert kept.names == set(ran_s)
+        assert rows.names == set(ran_s)
         known = fleet.node_row.keys() & ran_s.keys()
-        assert sorted(fleet.node_row[n] for n in known) == np.flatnonzero(kept.is_warm).tolist()
+        assert sorted(fleet.node_row[n] for n in known) == np.flatnonzero(rows.is_warm).tolist()
