@@ -16,6 +16,7 @@ from scheduler.gateway.page_history import PERIOD_S
 from scheduler.gateway.page_report import PageReport
 from scheduler.gateway.service import GatewayService
 from scheduler.gateway.serving.runtime import Runtime
+from scheduler.gateway.state_report import queues, refresh_gauges
 from scheduler.server.background import repeat
 from scheduler.server.health_server import HealthServer, HealthSource
 
@@ -83,12 +84,12 @@ def admin_server(service: GatewayService) -> HealthServer:
         render: Callable[[CollectorRegistry], bytes] = generate_latest,
     ) -> AsyncIterator[bytes]:
         await service.cost_limits.update()
-        service.refresh_gauges()
+        refresh_gauges(service)
         # A hundred workflows are some ten thousand series, and requests go on meanwhile.
         yield await asyncio.to_thread(render, service.metrics.registry)
 
     documents: dict[str, Callable[[], Any]] = {
-        "/v1/queues": service.queues,
+        "/v1/queues": partial(queues, service),
         "/v1/requests": partial(late_requests, service.runtime),
     }
     settings = service.settings

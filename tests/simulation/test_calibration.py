@@ -177,6 +177,7 @@ def test_the_command_prints_the_errors(calibrated):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_command_answers_what_a_change_would_do(calibrated):
     """One line for the change, first; JSON has the same numbers, and those of the record."""
     words = ["--nodes", NODES_LATER, "--slo-factor", "1.5", "--set", "noise_ratio=0.1"]

@@ -93,14 +93,6 @@ class PlayedScheduler:
             self._store.patch(PODS, key, {"status": {"conditions": [condition]}})
 
 
-def is_unschedulable(pod: Mapping[str, Any]) -> bool:
-    """Return true if a pod had no node at the last attempt."""
-    conditions = pod.get("status", {}).get("conditions", ())
-    return not pod["spec"].get("nodeName") and any(
-        condition.get("reason") == "Unschedulable" for condition in conditions
-    )
-
-
 def _waits(pod: Mapping[str, Any]) -> bool:
     spec, metadata = pod["spec"], pod["metadata"]
     return (

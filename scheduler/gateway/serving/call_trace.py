@@ -41,7 +41,7 @@ class TracedRun:
         pooled: true if it took tokens of a slice.
         rows: number of rows; ``batch`` is that of the profiled configuration of its plan.
         begin_ms, execute_ms, predicted_end_ms: times of `Run`.
-        pod_idle_ms, is_first: see `Run`.
+        pod_idle_ms, is_first: history of the pod, as in `Run`.
         profiled_ms: run time of the profile.
         ended_ms: end of the batch; inf while it runs.
         error: why it failed; empty if it did not.
@@ -97,8 +97,8 @@ class Wait(NamedTuple):
 
     Attributes:
         stage: index of the stage.
-        since_ms: when the call joined the queue.
-        missing: what the stage lacked.
+        since_ms: time at which the call joined the queue.
+        missing: resource that the stage lacked.
     """
 
     stage: int

@@ -360,21 +360,9 @@ class Runtime:
     def drop(self, request: Request, job: Job, reason: str, now_ms: float) -> None:
         """Refuse a call that the dispatcher has given up."""
         served_call: ServedCall = request.payload
-        key = "/".join(request.workflow)
-        if reason == "failed" and served_call.error is not None:
-            error = served_call.error
-        elif reason == "late":
+        if reason == "late":
             served_call.add_waits([job], self._dispatcher.functions)
-            age_ms = now_ms - request.arrival_ms
-            error = CallError(
-                504 if job.execute_ms else 503,
-                f"{age_ms:.0f} ms after its arrival, the request to {key} cannot be in time any "
-                "more; send fewer requests, or add pods",
-                RETRY_AFTER_S,
-            )
-        else:
-            error = CallError(503, f"workflow {key} has changed; send the request again", 0.0)
-        served_call.fail(error)
+        served_call.drop(job, reason, now_ms - request.arrival_ms)
 
     # -- ends of calls -------------------------------------------------------------------------
 

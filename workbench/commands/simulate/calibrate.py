@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from scheduler.cli.failure import failing_on
 from scheduler.cli.gateway_documents import GatewayReadError, read_documents
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_reader import DocumentError
@@ -69,7 +70,14 @@ def compare_log(
     change = _text_of(changes, assignments, slo_factor)
     changed: CallOutcome | None = None
     options: dict[str, Any] = {"profiles": profiles}
-    try:
+    with failing_on(
+        DocumentError,
+        GatewayReadError,
+        ScenarioError,
+        UnknownPolicyError,
+        UnknownDocumentError,
+        RunError,
+    ):
         experiment, documents = read_scenario(scenario, options, ())
         catalogue = Catalogue.of(documents)
         job = experiment.jobs()[0]
@@ -84,19 +92,6 @@ def compare_log(
             changed_scenario = trial.scenario.model_copy(update={"slo_factor": factor})
             changed = replay(logged, changed_scenario, catalogue, trial.policy, seed=trial.seed)
         calibration = calibrate(logged, job.scenario, catalogue, job.policy, seed=job.seed)
-    except DocumentError as error:
-        for problem in error.problems:
-            typer.echo(f"error: {problem}", err=True)
-        raise typer.Exit(1) from None
-    except (
-        GatewayReadError,
-        ScenarioError,
-        UnknownPolicyError,
-        UnknownDocumentError,
-        RunError,
-    ) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
     if to_json:
         typer.echo(json.dumps(_as_json(calibration, change, changed)))
         return
