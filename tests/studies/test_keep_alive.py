@@ -66,8 +66,8 @@ def test_a_timer_is_learned(rules):
     first, rest = TIMER[:6], TIMER
     waited = cost_of([rest], START_MS, rules).misses - cost_of([first], START_MS, rules).misses
     assert waited == 0
-    kept = cost_of([rest], START_MS, fixed(60 * MINUTE_MS))
-    assert cost_of([rest], START_MS, rules).paid_ms < 0.6 * kept.paid_ms
+    an_hour = cost_of([rest], START_MS, fixed(60 * MINUTE_MS))
+    assert cost_of([rest], START_MS, rules).paid_ms < 0.6 * an_hour.paid_ms
 
 
 def test_the_tables_have_each_rule(invocations):
