@@ -225,6 +225,10 @@ bench-claims: setup ## time to the Binding of pods with resource claims, next to
 bench-memory: $(COMPILED) ## memory of the service at 5,000 nodes and 20,000 pods, compiled as in the image
 	@PYTHONSAFEPATH=1 PYTHONPATH=build/compiled:. $(BIN)/python -m bench.memory
 
+.PHONY: bench-scale
+bench-scale: $(COMPILED) ## extender at 15,000 nodes of 8 GPUs, and one namespace of 2,000 GPUs by one and two owners (minutes)
+	@PYTHONSAFEPATH=1 PYTHONPATH=build/compiled:. $(BIN)/python -m bench.scale
+
 .PHONY: bench-search
 bench-search: setup ## one plan: the kernels, the Python front, the paper's A*, CP-SAT; how it grows
 	@$(BIN)/python -m bench.search
@@ -272,13 +276,18 @@ bench-warm: setup $(SIMULATOR) ## requests in time, what is set aside, and fewes
 	@$(SIMULATE) -m studies.plans.warm $(WARM)
 
 .PHONY: limit
-limit: setup $(SIMULATOR) ## limits of the cost, and where the money goes, under the nine settings (minutes); writes docs/limit.md; ESG_DATA=DIR: also measured profiles (LIMIT="--requests 8000 --seeds 3": longer)
+limit: setup $(SIMULATOR) ## limits of the cost, and where the money goes, under the nine settings (minutes); writes docs/limit.md; ESG_DATA=DIR: also measured profiles and keep-alive rules (LIMIT="--requests 8000 --seeds 3": longer)
 	@$(SIMULATE) -m studies.plans.limit $(LIMIT)
 	@$(if $(ESG_DATA),$(SIMULATE) -m studies.plans.limit --data $(ESG_DATA) $(LIMIT))
+	@$(if $(ESG_DATA),$(SIMULATE) -m studies.plans.keep_alive --data $(ESG_DATA))
+
+.PHONY: interference
+interference: setup $(SIMULATOR) ## slowdown of models side by side by gpulet's pairs, and what placement could gain (minutes); ESG_DATA=DIR is needed; writes docs/interference.md
+	@$(SIMULATE) -m studies.interference.command --data $(ESG_DATA)
 
 .PHONY: bench-simulator
-bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
-	@$(BIN)/python -m bench.simulator$(if $(AGAINST),_against $(AGAINST))
+bench-simulator: setup $(if $(AGAINST),$(SIMULATOR)) ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
+	@$(BIN)/python -m bench.simulator$(if $(AGAINST),_against $(AGAINST) $(if $(SIMULATOR),--compiled build/compiled))
 
 .PHONY: bench-first-request
 bench-first-request: setup ## seconds and lines from `git clone`, with empty caches, to the answer of the tutorial's models (minutes)

@@ -13,9 +13,7 @@ machine; the wall time is printed too. The results are compared with
 """
 
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter, process_time
 
@@ -27,6 +25,7 @@ from workbench.profiles.generated import (
     generated_profile,
     generated_workflow,
 )
+from workbench.series.process_pool import process_pool
 from workbench.simulation.engine import simulate
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS, Paper
@@ -64,10 +63,10 @@ def run(policy: str, name: str, requests: int) -> Measured:
     began, cpu = perf_counter(), process_time()
     result = simulate(scenario, catalogue, arrivals, policy, requests=requests)
     cpu_s, wall_s = process_time() - cpu, perf_counter() - began
-    return Measured(result.events, cpu_s, wall_s, _peak_mib(), result.planning_s, result.hit_ratio)
+    return Measured(result.events, cpu_s, wall_s, peak_mib(), result.planning_s, result.hit_ratio)
 
 
-def _peak_mib() -> float:
+def peak_mib() -> float:
     """Return the peak of resident memory; that of `getrusage` would include the parent's."""
     status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     (peak,) = (line.split()[1] for line in status if line.startswith("VmHWM:"))
@@ -76,7 +75,7 @@ def _peak_mib() -> float:
 
 def measured(policy: str, setting: str, requests: int) -> Measured:
     """Simulate in a process of its own, and print a line."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+    with process_pool(1, start_method="spawn") as processes:
         result = processes.submit(run, policy, setting, requests).result()
     print(
         f"{policy:8} {setting:16} {requests:9,} requests  {result.events:9,} events  "

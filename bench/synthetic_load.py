@@ -12,7 +12,7 @@ from typing import Any
 
 from scheduler.model import names
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.pod import Grant, grant_annotations
+from scheduler.model.grant import Grant, grant_annotations
 from workbench.cluster.mocked_nodes import gpu_nodes
 
 Json = dict[str, Any]

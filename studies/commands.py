@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from workbench.commands.comparison_options import Dask
+from scheduler.cli.failure import fail
+from workbench.commands.simulate_options import Dask
 
 _NAMES = "NAME[,NAME…]"
 _PANEL = "Studies"
@@ -233,11 +234,7 @@ def colocate(
 def _require_extra() -> None:
     """Exit if the libraries of the extra are not installed."""
     if find_spec("scipy") is None:
-        text = (
-            "studies need scipy, which is not installed; run pip install 'esg-scheduler[studies]'"
-        )
-        typer.echo(f"error: {text}", err=True)
-        raise typer.Exit(1)
+        fail("studies need scipy, which is not installed; run pip install 'esg-scheduler[studies]'")
 
 
 def _settings(names: list[str] | None) -> tuple[str, ...]:
@@ -245,8 +242,7 @@ def _settings(names: list[str] | None) -> tuple[str, ...]:
     from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS
 
     if unknown := [name for name in names or () if name not in SETTINGS]:
-        typer.echo(f"error: no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}", err=True)
-        raise typer.Exit(1)
+        fail(f"no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}")
     return tuple(names or PAPER_SETTINGS)
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from scheduler import __version__
+from scheduler.cli.failure import fail
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.message_text import reason_of
 from workbench.reports.renderer import MissingReportLibraryError
@@ -63,8 +64,7 @@ def errors_of(path: Path) -> Iterator[None]:
         MarkError,
         MissingReportLibraryError,
     ) as error:
-        typer.echo(f"error: {path}: {reason_of(error)}", err=True)
-        raise typer.Exit(1) from None
+        fail(f"{path}: {reason_of(error)}")
 
 
 def update_document(

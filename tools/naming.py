@@ -41,7 +41,10 @@ def findings(paths: Iterable[Path]) -> Iterator[str]:
     classes = defaultdict(list)
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
-            place, name = f"{path}:{getattr(node, 'lineno', 1)}", bound_name(node)
+            name = bound_name(node)
+            if not name and not isinstance(node, ast.Module):
+                continue
+            place = f"{path}:{getattr(node, 'lineno', 1)}"
             if name.strip("_").lower() in BANNED:
                 yield f"{place}: {name!r} is not the name of a thing; use the field's noun"
             text = ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None

@@ -6,6 +6,7 @@ one, its annotation, capacity and taint would stay on the nodes forever.
 
 from collections import defaultdict
 
+from scheduler.agent.taints import taints_of, without
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ApiError
 from scheduler.cluster.object_list import list_all
@@ -35,9 +36,10 @@ async def remove_inventories(api: Api) -> list[str]:
         none = {RESOURCE_GPU_PERCENT: None}
         try:
             node = await api.patch(path, {"metadata": {"annotations": {ANNOTATION_GPUS: None}}})
-            if len(taints := _foreign_taints(node)) < len(_taints(node)):
+            taints = taints_of(node)
+            if len(others := without(taints, TAINT_NO_EMPTY_GPU)) < len(taints):
                 version = {"resourceVersion": node["metadata"]["resourceVersion"]}
-                await api.patch(path, {"metadata": version, "spec": {"taints": taints}})
+                await api.patch(path, {"metadata": version, "spec": {"taints": others}})
             await api.patch(f"{path}/status", {"status": {"capacity": none, "allocatable": none}})
         except ApiError as error:
             if error.status != _NOT_FOUND:
@@ -86,13 +88,5 @@ def _has_inventory(node: Raw) -> bool:
         or any(
             RESOURCE_GPU_PERCENT in (status.get(part) or {}) for part in ("capacity", "allocatable")
         )
-        or len(_foreign_taints(node)) < len(_taints(node))
+        or any(taint["key"] == TAINT_NO_EMPTY_GPU for taint in taints_of(node))
     )
-
-
-def _taints(node: Raw) -> list[Raw]:
-    return (node.get("spec") or {}).get("taints") or []
-
-
-def _foreign_taints(node: Raw) -> list[Raw]:
-    return [taint for taint in _taints(node) if taint["key"] != TAINT_NO_EMPTY_GPU]

@@ -22,6 +22,7 @@ import structlog
 
 from scheduler.agent.node_taints import NodeTaints
 from scheduler.agent.pods.node_pods import PodRequest
+from scheduler.agent.taints import taints_of
 from scheduler.cluster.api import Raw
 from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.errors import ApiError, ClusterError
@@ -172,7 +173,7 @@ class Publisher:
     ) -> None:
         assert self._node is not None  # noqa: S101 - the caller has checked it
         self._taints.observe(desired.gpus, desired.requests)
-        taints = (self._node.get("spec") or {}).get("taints") or []
+        taints = taints_of(self._node)
         wanted = self._taints.desired(taints, has_gpus=has_gpus)
         if wanted == taints:
             return

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from scheduler.agent.pods.node_pods import PodRequest
+from scheduler.agent.taints import without
 from scheduler.cluster.api import Raw
 from scheduler.model.names import TAINT_EFFECT_SOFT, TAINT_NO_EMPTY_GPU, TAINT_STARTUP
 from scheduler.model.node import Gpu
@@ -61,11 +62,11 @@ class NodeTaints:
             taints: taints of the node.
             has_gpus: true if the node offers shares of GPUs.
         """
-        desired = [taint for taint in taints if not (has_gpus and taint["key"] == TAINT_STARTUP)]
+        desired = without(taints, TAINT_STARTUP) if has_gpus else list(taints)
         if self._is_full is None:
             return desired
         if not self._is_full:
-            return [taint for taint in desired if taint["key"] != TAINT_NO_EMPTY_GPU]
+            return without(desired, TAINT_NO_EMPTY_GPU)
         if all(taint["key"] != TAINT_NO_EMPTY_GPU for taint in desired):
             desired.append({"key": TAINT_NO_EMPTY_GPU, "effect": TAINT_EFFECT_SOFT})
         return desired

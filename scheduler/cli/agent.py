@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import typer
-
 from scheduler.agent import app as agent_app
 from scheduler.agent.service import Agent, ConnectNode
 from scheduler.cli.agent_settings import read_agent_settings
+from scheduler.cli.failure import failing_on
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.one_node import OneNode
@@ -20,13 +19,10 @@ from scheduler.server.sockets import ListenError
 def run_agent(node: str, kubeconfig: Path | None) -> None:
     """Run the agent of this node until a signal ends it."""
     settings = read_agent_settings()
-    try:
+    with failing_on(ListenError, ClusterConfigError):
         event_loop.run(
             agent_app.serve(Agent(settings, node, connect=_live(node, kubeconfig)), settings)
         )
-    except (ListenError, ClusterConfigError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 def _live(name: str, kubeconfig: Path | None) -> ConnectNode:

@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 
 from scheduler.agent.cleanup import delete_lease, gpus_in_use, remove_inventories
+from scheduler.cli.failure import failing_on
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.owner_lease import LEASE_NAME
@@ -19,11 +20,8 @@ def clean_up_cluster(lease: str, kubeconfig: Path | None) -> None:
     namespace, _, name = lease.partition("/")
     if lease and not (namespace and name):
         raise typer.BadParameter("give NAMESPACE/NAME", param_hint="--lease")
-    try:
+    with failing_on(ClusterError):
         asyncio.run(_clean_up(kubeconfig, namespace, name))
-    except ClusterError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 async def _clean_up(kubeconfig: Path | None, namespace: str, name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from scheduler.cli.failure import fail
 from scheduler.cli.option_types import GatewayUrl, Kubeconfig
 
 DESK = {
@@ -255,15 +256,13 @@ def version() -> None:
 
 
 def _unavailable(package: str) -> Callable[[typer.Context], None]:
-    def fail(context: typer.Context) -> None:
-        typer.echo(
-            f"error: esg {context.info_name}: the package {package} is not installed; "
-            f"pip install 'esg-scheduler[{package}]'",
-            err=True,
+    def refuse(context: typer.Context) -> None:
+        fail(
+            f"esg {context.info_name}: the package {package} is not installed; "
+            f"pip install 'esg-scheduler[{package}]'"
         )
-        raise typer.Exit(1)
 
-    return fail
+    return refuse
 
 
 for _package, _names in DESK.items():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from scheduler.cli.failure import failing_on
 from scheduler.cluster.api import connect
 from scheduler.cluster.crd_upgrade import write_crds
 from scheduler.cluster.crds import crds_yaml
@@ -16,11 +17,8 @@ def print_or_apply(kubeconfig: Path | None, *, apply: bool) -> None:
     if not apply:
         typer.echo(crds_yaml(), nl=False)
         return
-    try:
+    with failing_on(ClusterError):
         asyncio.run(_apply(kubeconfig))
-    except ClusterError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 async def _apply(kubeconfig: Path | None) -> None:

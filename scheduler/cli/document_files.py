@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from scheduler.cli.environment import from_environment
+from scheduler.cli.failure import fail
 from scheduler.model.document_reader import Problem, items_of, label, read_documents, with_lines
 from scheduler.model.documents import Document
 from scheduler.model.message_text import reason_of
@@ -77,11 +78,8 @@ def read_sound(path: Path) -> list[Document]:
 
 def require_sound(documents: DocumentSet, further: Iterable[Problem] = ()) -> None:
     """Print any problem of the documents, and further ones, and exit 1."""
-    problems = documents.with_lines([*documents.problems, *duplicates(documents), *further])
-    for problem in problems:
-        typer.echo(f"error: {problem}", err=True)
-    if problems:
-        raise typer.Exit(1)
+    if problems := documents.with_lines([*documents.problems, *duplicates(documents), *further]):
+        fail(*problems)
 
 
 def read_nodes(path: Path) -> list[Any]:

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import typer
-
 from scheduler.cli.document_files import read_settings
 from scheduler.cli.environment import from_environment
+from scheduler.cli.failure import failing_on
 from scheduler.cli.logs import configure_logging
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterConfigError
@@ -22,11 +21,8 @@ def serve_gateway(kubeconfig: Path | None) -> None:
     """Run the gateway until a signal ends it."""
     settings, gateway = read_settings(), from_environment(GatewaySettings)
     configure_logging(settings.log_level, as_json=settings.log_json)
-    try:
+    with failing_on(ListenError, CertificateError, ClusterConfigError):
         event_loop.run(_serve(settings, gateway, kubeconfig))
-    except (ListenError, CertificateError, ClusterConfigError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 async def _serve(settings: Settings, gateway: GatewaySettings, kubeconfig: Path | None) -> None:

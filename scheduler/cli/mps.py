@@ -10,16 +10,14 @@ from scheduler.agent.mps.check import run_checks
 from scheduler.agent.mps.supervisor import MpsSupervisor, MpsSupervisorError
 from scheduler.agent.settings import AgentSettings
 from scheduler.cli.agent_settings import read_agent_settings
+from scheduler.cli.failure import failing_on
 
 
 def supervise_daemons() -> None:
     """Run one MPS daemon per GPU until a signal ends it."""
     settings = read_agent_settings()
-    try:
+    with failing_on(MpsSupervisorError):
         asyncio.run(_supervise(settings))  # uvloop loses child processes whose start is cancelled
-    except MpsSupervisorError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 def check_limits() -> None:

@@ -10,6 +10,7 @@ import typer
 import uvicorn
 
 from scheduler.cli.document_files import read_settings
+from scheduler.cli.failure import failing_on
 from scheduler.cli.logs import configure_logging
 from scheduler.cluster.api import connect
 from scheduler.cluster.credentials import lease_namespace
@@ -33,11 +34,8 @@ def serve_extender(kubeconfig: Path | None, *, host: str | None, port: int | Non
     settings = read_settings(host=host, port=port)
     configure_logging(settings.log_level, as_json=settings.log_json)
     raise_open_files_limit()
-    try:
+    with failing_on(ListenError, ClusterConfigError):
         event_loop.run(_serve(settings, kubeconfig))
-    except (ListenError, ClusterConfigError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 async def _serve(settings: Settings, kubeconfig: Path | None) -> None:

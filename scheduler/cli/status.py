@@ -9,11 +9,11 @@ from typing import Any
 
 import typer
 
+from scheduler.cli.failure import failing_on, stopped_by_ctrl_c
 from scheduler.cli.gateway_documents import GatewayReadError, read_documents
 
 _WATCH_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
-_INTERRUPTED = 130
 _NODES_MAX = 40
 _WORKFLOWS = ("workflow", "SLO ms", "objective", "in SLO 5m", "1h", "burnt", "req/s", "p50 ms",
               "p99 ms", "$/1k ran", "set aside", "B0")  # fmt: skip
@@ -24,13 +24,8 @@ _GPUS = ("node", "GPUs", "granted", "empty", "unhealthy", "pods")
 
 def print_status(url: str, kubeconfig: Path | None, *, watch: bool, as_json: bool) -> None:
     """Print the tables once, or every two seconds until Ctrl-C."""
-    try:
+    with failing_on(GatewayReadError), stopped_by_ctrl_c():
         asyncio.run(_print(url, kubeconfig, watch=watch, as_json=as_json))
-    except GatewayReadError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(_INTERRUPTED) from None
 
 
 async def _print(url: str, kubeconfig: Path | None, *, watch: bool, as_json: bool) -> None:

@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import typer
-
 from scheduler.cli.document_files import read_settings
+from scheduler.cli.failure import failing_on
 from scheduler.cli.logs import configure_logging
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterConfigError
@@ -29,11 +28,8 @@ def serve_webhook(kubeconfig: Path | None) -> None:
     settings = read_settings()
     configure_logging(settings.log_level, as_json=settings.log_json)
     raise_open_files_limit()
-    try:
+    with failing_on(CertificateError, ListenError, ClusterConfigError):
         event_loop.run(_serve(settings, kubeconfig))
-    except (CertificateError, ListenError, ClusterConfigError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 async def _serve(settings: Settings, kubeconfig: Path | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from scheduler.cli.failure import fail, failing_on
 from scheduler.cli.gateway_documents import GatewayReadError, read_documents
 
 _BAR = 40  # characters of the allowed time
@@ -16,18 +17,13 @@ _ROW = "  {:16} {:>4}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}"
 
 def explain_request(identifier: str, url: str, kubeconfig: Path | None, *, as_json: bool) -> None:
     """Print the report of a request."""
-    try:
+    with failing_on(GatewayReadError):
         reports = asyncio.run(read_documents(f"/v1/requests/{identifier}", url, kubeconfig))
-    except GatewayReadError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
     if not reports:
-        typer.echo(
-            f"error: no gateway has the request {identifier}: it was in time and is not of the "
-            "sample, or later ones have taken its place (ESG_GATEWAY_TRACE_MAX_MIB)",
-            err=True,
+        fail(
+            f"no gateway has the request {identifier}: it was in time and is not of the sample, or "
+            "later ones have taken its place (ESG_GATEWAY_TRACE_MAX_MIB)"
         )
-        raise typer.Exit(1)
     for report in reports.values():
         typer.echo(json.dumps(report, indent=2) if as_json else text(report))
 

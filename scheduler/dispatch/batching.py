@@ -39,7 +39,7 @@ class DispatchPass:
     """One look at the queues of a function, at one moment.
 
     Attributes:
-        wake_ms: when to look again; inf: at the next event.
+        wake_ms: time of the next look; inf: at the next event.
     """
 
     def __init__(  # noqa: PLR0913 - each by its name

@@ -23,7 +23,7 @@ class PodOption(NamedTuple):
 
     Attributes:
         free_in_ms: time until a batch would execute.
-        rows: what it can run, smallest batch first.
+        rows: profiled batches that it can run, smallest first.
         dollars: cost per request of each row.
     """
 

@@ -53,7 +53,7 @@ class NamespacePlans:
         """Add or replace a profile."""
         self.profiles[profile.metadata.name] = profile
         for plans in self._plans.values():
-            plans.changed()
+            plans.profile_changed(profile.metadata.name)
 
     def set_workflow(self, document: Workflow) -> None:
         """Add or replace a workflow; raises an `UnknownDocumentError`."""
@@ -64,12 +64,12 @@ class NamespacePlans:
                 raise UnknownDocumentError(f"workflow {'/'.join(document.key)}: {error}") from None
         namespace = document.key[0]
         self._documents.setdefault(namespace, {})[document.key] = document
-        self.of(namespace).changed()
+        self.of(namespace).workflow_changed(document.key)
 
     def remove_workflow(self, key: WorkflowKey) -> None:
         """Remove a workflow."""
         del self._documents[key[0]][key]
-        self.of(key[0]).changed()
+        self.of(key[0]).workflow_changed(key)
 
     def set_pods(self, pool: Pool) -> None:
         """Plan with the shares, and the run times, of a function's pods."""

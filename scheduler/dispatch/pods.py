@@ -119,12 +119,12 @@ class Run:
         workflow, stage: queue of all its jobs.
         batch: batch of the profiled row that it was planned with; it has ``rows`` rows.
         latency_ms, profiled_ms: expected run time, and that of the profile.
-        begin_ms: when it was handed over; ``execute_ms`` is when the pod is expected to begin it,
+        begin_ms: time at which it was handed over; ``execute_ms`` is the expected begin on the pod,
             which is later where another batch is in front.
         end_ms: predicted end.
-        ended: it has ended or failed, or its pod was removed.
+        ended: true if it has ended or failed, or its pod was removed.
         pod_idle_ms: end of the run before it on the pod, or of the pod's start.
-        is_first: no run has begun on the pod before it.
+        is_first: true if no run has begun on the pod before it.
     """
 
     __slots__ = (

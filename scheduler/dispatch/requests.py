@@ -40,11 +40,11 @@ class Request(StageWalk):
         payload: owner's object.
         arrival_ms, deadline_ms: times on the owner's clock.
         only: index of the only stage that is run; None: all stages.
-        ended: it was answered, dropped or cancelled.
+        ended: true if it was answered, dropped or cancelled.
         waiting: jobs in queues.
         parts_left: number of parts that have not ended, by stage that has begun.
         ends_ms: predicted ends of stages that run.
-        recorded: it counts in the hit rate of its workflow.
+        recorded: true if it counts in the hit rate of its workflow.
     """
 
     __slots__ = (
@@ -110,10 +110,10 @@ class Job:
     Attributes:
         part: part of the request, from the owner; ``rows`` and ``joinable`` are those of it.
         deadline_ms: deadline of its request.
-        since_ms: when it joined its queue.
+        since_ms: time at which it joined its queue.
         attempts: runs that failed.
         avoided: pods on which they failed.
-        late: it cannot be in time any more.
+        late: true if it cannot be in time any more.
         node: node of the run before it; empty at the first stage.
         queue_ms, start_ms, execute_ms: phases of the longest chain of stages up to now;
             ``start_ms`` is the time that it waited for its pod to start.

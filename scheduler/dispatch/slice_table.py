@@ -14,8 +14,8 @@ class SliceTable:
     runs on a GPU counts in the next slice there.
 
     Attributes:
-        changes_at_ms: when the next slice opens, or gets tokens back from a run that failed; inf:
-            nothing is due.
+        changes_at_ms: time at which the next slice opens, or gets tokens back from a run that
+            failed; inf: nothing is due.
     """
 
     def __init__(self) -> None:

@@ -38,10 +38,11 @@ class Slice:
         node: node of the GPU; empty if the owner does not know it.
         gpu_model: model of the GPU; empty if the owner does not know it.
         percent, cpus: resources that the pool holds.
-        open_from_ms: no batch begins before; after a hand-over nobody knows what runs until then.
-        is_limited: false: batches begin whatever runs, as without an arbiter; for simulations.
-        is_open: batches may begin. The dispatcher sets it.
-        is_closed: no batch will begin any more.
+        open_from_ms: earliest begin of a batch; after a hand-over nobody knows what runs until
+            then.
+        is_limited: false where batches begin whatever runs, as without an arbiter; for simulations.
+        is_open: true if batches may begin. The dispatcher sets it.
+        is_closed: true if no batch will begin any more.
         used_percent, used_cpus: resources of the pods that run.
     """
 

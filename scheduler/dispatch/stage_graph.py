@@ -11,10 +11,10 @@ class StageGraph:
 
     Attributes:
         entries: stages without a predecessor.
-        successors, predecessors: of each stage.
-        frees_all: by stage, true if its successors wait for no other stage.
-        has_siblings: by stage, true if others may run in parallel with it.
-        behind: by stage, those that run after it, each behind its own successors.
+        successors, predecessors: neighbours of each stage in the graph.
+        frees_all: true for each stage whose successors wait for no other one.
+        has_siblings: true for each stage that others may run in parallel with.
+        behind: stages that run after each stage, each behind its own successors.
     """
 
     __slots__ = (

@@ -4,17 +4,20 @@ A stage must not count on a share that no pod has, so the planner reads profiles
 to the pods' rows. A function without a pod keeps its whole profile: its pods are to be started.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from math import inf
 
 from scheduler.dispatch.choice import OtherStageCosts
+from scheduler.dispatch.requests import WorkflowKey
 from scheduler.dispatch.share_classes import ShareClass
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GpuProfile, ProfiledConfiguration, Workflow
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.other_stages import OtherStages
 from scheduler.search.planner import Planner, PlanRequest
+from scheduler.search.prepared_stage import PreparedStage
 from scheduler.search.rules import Rules
 
 
@@ -34,25 +37,45 @@ class StagePlan:
 
 
 class WarmPlans:
-    """Plans of one namespace's workflows; they are made again when the warm shares change."""
+    """Plans of one namespace's workflows.
+
+    A change of documents or warm shares makes those plans again that depend on it.
+
+    Args:
+        workflows: workflows of the namespace; their owner changes them.
+        profiles: profile of each function; their owner changes them.
+        rules: rules of planning.
+    """
 
     def __init__(
         self,
-        workflows: Mapping[tuple[str, str], Workflow],
-        profiles: Mapping[str, FunctionProfile],
+        workflows: Mapping[WorkflowKey, Workflow],
+        profiles: MutableMapping[str, FunctionProfile],
         rules: Rules,
     ) -> None:
         self._workflows = workflows
         self._profiles = profiles
-        self._rules = replace(rules, policy="exact")  # one search, whatever pods' plans do
         self._warm: dict[str, FunctionProfile] = {}
-        self._planner: Planner | None = None
-        self._stages: dict[tuple[tuple[str, str], str], StagePlan] = {}
+        catalogue = Catalogue(workflows, ChainMap(self._warm, profiles))
+        # One search, whatever the plans of pods do.
+        self._planner = Planner(catalogue, replace(rules, policy="exact"))
+        self._stages: dict[WorkflowKey, dict[str, StagePlan]] = {}
 
-    def changed(self) -> None:
-        """Forget the plans: documents or shares have changed."""
-        self._planner = None
-        self._stages.clear()
+    def workflow_changed(self, workflow: WorkflowKey) -> None:
+        """Forget the plans of a workflow that was added, replaced or removed."""
+        self._planner.discard([workflow])
+        self._stages.pop(workflow, None)
+
+    def profile_changed(self, function: str) -> None:
+        """Forget the plans of all workflows with a function."""
+        users = [
+            key
+            for key, workflow in self._workflows.items()
+            if any(stage.function == function for stage in workflow.spec.stages)
+        ]
+        self._planner.discard(users, [function])
+        for key in users:
+            self._stages.pop(key, None)
 
     def set_classes(self, function: str, classes: Iterable[ShareClass]) -> None:
         """Set the shares of a function's pods."""
@@ -62,41 +85,29 @@ class WarmPlans:
         self._warm.pop(function, None)
         if rows:
             self._warm[function] = _restricted(self._profiles[function], rows)
-        self.changed()
+        self.profile_changed(function)
 
-    def stage(self, workflow: tuple[str, str], stage: str) -> StagePlan:
+    def stage(self, workflow: WorkflowKey, stage: str) -> StagePlan:
         """Return the plan of a stage; raises an `UnknownDocumentError` or a `PlanningError`."""
-        plan = self._stages.get((workflow, stage))
+        stages = self._stages.get(workflow)
+        if stages is None:
+            stages = self._stages[workflow] = {}
+        plan = stages.get(stage)
         if plan is None:
-            others = self._other_stages(workflow, stage, NOTHING_BEGUN, inf)
-            prepared = self._known_planner().stage(self._request(workflow, stage))
-            costs = _costs(others)
-            plan = StagePlan(costs, costs.time_ms[0], prepared.margin.ratio)
-            self._stages[workflow, stage] = plan
+            prepared = self._prepared(workflow, stage)
+            costs = _costs(prepared.other_stages(NOTHING_BEGUN, inf))
+            plan = stages[stage] = StagePlan(costs, costs.time_ms[0], prepared.margin.ratio)
         return plan
 
     def others(
-        self, workflow: tuple[str, str], stage: str, progress: InstanceProgress, slack_ms: float
+        self, workflow: WorkflowKey, stage: str, progress: InstanceProgress, slack_ms: float
     ) -> OtherStageCosts:
         """Return the costs of the other stages of a request, of which some may run."""
-        return _costs(self._other_stages(workflow, stage, progress, slack_ms))
+        return _costs(self._prepared(workflow, stage).other_stages(progress, slack_ms))
 
-    def _other_stages(
-        self, workflow: tuple[str, str], stage: str, progress: InstanceProgress, limit_ms: float
-    ) -> OtherStages:
-        prepared = self._known_planner().stage(self._request(workflow, stage))
-        return prepared.other_stages(progress, limit_ms)
-
-    def _request(self, workflow: tuple[str, str], stage: str) -> PlanRequest:
+    def _prepared(self, workflow: WorkflowKey, stage: str) -> PreparedStage:
         namespace, name = workflow
-        return PlanRequest(namespace=namespace, workflow=name, stage=stage)
-
-    def _known_planner(self) -> Planner:
-        if self._planner is None:
-            profiles = [self._warm.get(name, profile) for name, profile in self._profiles.items()]
-            catalogue = Catalogue.of([*self._workflows.values(), *profiles])
-            self._planner = Planner(catalogue, self._rules)
-        return self._planner
+        return self._planner.stage(PlanRequest(namespace=namespace, workflow=name, stage=stage))
 
 
 def _costs(others: OtherStages) -> OtherStageCosts:

@@ -245,8 +245,8 @@ class FunctionState:
         run_times: observed run times of the pods, relative to the profile.
         dispersion: dispersion of the rows that arrive for them.
         rows: number of rows that wait in them; ``late_rows`` of these cannot be in time any more.
-        late_from_ms: when a late row may next run though others may need the pod.
-        wake_ms: when it is to be looked at again without an event.
+        late_from_ms: time from which a late row may run though others may need the pod.
+        wake_ms: time of the next look at it without an event.
     """
 
     def __init__(self, key: FunctionKey, profile: FunctionProfile) -> None:
@@ -284,6 +284,11 @@ class FunctionState:
     def cold_start_ms(self) -> float:
         """Time from a pod's start to its first batch, by the profile."""
         return self.pool.profile.spec.cold_start_ms
+
+    @property
+    def slow_start_ms(self) -> float:
+        """95th percentile of that time, for what must be ready by then."""
+        return self.pool.profile.spec.slow_start_ms
 
     def add_queue(self, queue: DueQueue) -> None:
         """Serve a queue, which is empty."""

@@ -16,14 +16,9 @@ from scheduler.extender.scheduling import Scheduler
 from scheduler.extender.wire import ExtenderBindingArgs
 from scheduler.ledger.ledger import DoesNotFitError
 from scheduler.ledger.reservation import Reservation
+from scheduler.model.grant import Grant, cdi_annotations, grant_annotations
 from scheduler.model.plan import Plan
-from scheduler.model.pod import (
-    FunctionPod,
-    Grant,
-    cdi_annotations,
-    grace_period_s,
-    grant_annotations,
-)
+from scheduler.model.pod import FunctionPod, grace_period_s
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.placement import Placement
 from scheduler.planning.pods import PendingPod, cpu_request, describe, version_of

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler.extender.scheduling import Scheduler
-from scheduler.model.pod import grant_of
+from scheduler.model.grant import grant_of
 from scheduler.model.pod_fields import PodError
 from scheduler.planning.pods import describe
 from scheduler.server.errors import RefusedError

@@ -129,7 +129,8 @@ class Promises:
 
         Args:
             uid: UID of the pod.
-            is_own: only promises to its own group, or only those to others. Default: both.
+            is_own: true for promises to its own group alone, false for those to others alone.
+                Default: both.
         """
         if not self._passes:
             return []

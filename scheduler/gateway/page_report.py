@@ -3,6 +3,7 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -11,6 +12,7 @@ from scheduler.dispatch.requests import WorkflowKey
 from scheduler.gateway.metrics import Gauges
 from scheduler.gateway.page_history import HOUR_S, WINDOW_S, PageHistory, Sample, StageKey
 from scheduler.gateway.service import GatewayService
+from scheduler.gateway.state_report import gauges_of, unusable_documents
 from scheduler.model.documents import Workflow
 
 
@@ -23,7 +25,7 @@ class PageReport:
 
     def __init__(self, service: GatewayService) -> None:
         self._service = service
-        self.history = PageHistory(service.metrics, service.gauges)
+        self.history = PageHistory(service.metrics, partial(gauges_of, service))
 
     async def sample(self) -> None:
         """Add a sample, and compute the cost limits of documents that have changed."""
@@ -32,7 +34,7 @@ class PageReport:
 
     def overview(self) -> dict[str, Any]:
         """Describe workflows, functions, the pods that run a batch, and problems."""
-        service, gauges = self._service, self._service.gauges()
+        service, gauges = self._service, gauges_of(self._service)
         now = self.history.now(gauges)
         recent, hour = self.history.before(now, WINDOW_S), self.history.before(now, HOUR_S)
         workflows = service.documents.store.catalogue.workflows
@@ -46,7 +48,7 @@ class PageReport:
             ],
             "functions": self._functions(gauges, recent, now),
             "running_pods": [pod.name for pod in service.runtime.dispatcher.pods if pod.runs],
-            "problems": service.unusable_documents(),
+            "problems": unusable_documents(service),
             "not_ready": service.not_ready_reason(),
         }
 

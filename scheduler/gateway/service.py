@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -20,7 +19,6 @@ from scheduler.cluster.resource import (
 )
 from scheduler.cluster.status_writer import StatusWriter
 from scheduler.cluster.watches import Watched
-from scheduler.dispatch.pods import FunctionKey
 from scheduler.gateway.access import Reviews, TokenAccess
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import Backend
@@ -29,7 +27,7 @@ from scheduler.gateway.discovery.documents import ServedDocuments
 from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.discovery.gpu_nodes import GpuNodes
 from scheduler.gateway.discovery.server_pods import ServerPod
-from scheduler.gateway.metrics import GatewayMetrics, Gauges, pool_gauges
+from scheduler.gateway.metrics import GatewayMetrics
 from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
@@ -44,7 +42,6 @@ from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.serving_conditions import PERIOD_S, ServingConditions
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.function_server import FunctionServer
-from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search import planner
 from scheduler.server.background import background_tasks, repeat
 from scheduler.settings import Settings
@@ -179,22 +176,23 @@ class GatewayService:
             self.documents,
             self.discovery,
             is_owner=self._is_owner,
-            pods_wanted=self._pods_wanted,
+            pods_wanted=self.pods_wanted,
             refusal=None if pools is None else pools.refusal,
+            group=gateway.group,
         )
         self._follow()
 
     def _follow(self) -> None:
         """Set the receivers of the watches, in the order of their first lists."""
-        namespace = self.gateway.namespace
+        namespace, group = self.gateway.namespace, self.gateway.group_selector
         if self.template_pods is not None:  # the sizes of new pods
             self.link.follow([(NODES, GpuNodes(self.template_pods.set_per_gpu))])
         self.link.follow(
             (
                 (FUNCTION_PROFILES, self.documents.store.profiles),
-                (WORKFLOWS.within(namespace), self.documents.store.workflows),
-                (FUNCTION_SERVERS.within(namespace), self.discovery.servers),
-                (SERVER_PODS.within(namespace), self.discovery.pods),
+                (WORKFLOWS.within(namespace).labelled(group), self.documents.store.workflows),
+                (FUNCTION_SERVERS.within(namespace).labelled(group), self.discovery.servers),
+                (SERVER_PODS.within(namespace).labelled(group), self.discovery.pods),
             )
         )
         if self.replicas is not None:
@@ -291,113 +289,9 @@ class GatewayService:
         # is old while the API server is away.
         return ""
 
-    # -- state for metrics and administration ----------------------------------------------------
-
-    def gauges(self) -> Gauges:
-        """Read the state of queues and pods."""
-        states: defaultdict[FunctionKey, Counter[str]] = defaultdict(Counter)
-        dollars_per_hour: defaultdict[FunctionKey, float] = defaultdict(float)
-        prices = self.settings.prices
-        for pod in self.discovery.known_pods():
-            states[pod.function][pod.state] += 1
-            if pod.pooled:
-                continue
-            dollars_per_hour[pod.function] += prices.request_cost_dollars(
-                MS_PER_HOUR, pod.cpu, pod.gpu_percent, 1, pod.gpu_model
-            )
-        servers = list(self.discovery.in_use())
-        return Gauges(
-            queued_rows=self.runtime.queued_rows(),
-            pods={server.function_key: states[server.function_key] for server in servers},
-            pods_wanted={
-                server.function_key: self._pods_wanted(server, states[server.function_key]["ready"])
-                for server in servers
-            },
-            dollars_per_hour=dollars_per_hour,
-            body_bytes=self.memory.held_bytes,
-            pools=pool_gauges(self.runtime.dispatcher.slices, self.discovery.known_pods(), prices),
-            p95_ratios=self.metrics.by_run_stage(
-                {
-                    key: function.pool.p95_ratio
-                    for key, function in self.runtime.dispatcher.functions.items()
-                    if function.pool.p95_ratio
-                }
-            ),
-            limits_dollars=self.cost_limits.dollars,
-        )
-
-    def _pods_wanted(self, server: FunctionServer, ready_pods: int) -> int:
+    def pods_wanted(self, server: FunctionServer, ready_pods: int) -> int:
+        """Return the pods that a function needs for its load."""
         function, spec = server.function_key, server.spec
         if self.template_pods is not None and spec.template is not None:
             return self.template_pods.pods_wanted(function)
         return self._demand.wanted(function, pods=ready_pods, slots=spec.slots)
-
-    def refresh_gauges(self) -> None:
-        """Set what the next scrape shows of the state."""
-        self.metrics.ready.labels("gateway").set(not self.not_ready_reason())
-        self.metrics.gauges = self.gauges()
-        self.metrics.unusable_documents.set(len(self.unusable_documents()))
-        for resource, seconds in self.link.staleness_s().items():
-            self.metrics.staleness.labels(resource).set(seconds)
-
-    def unusable_documents(self) -> dict[str, str]:
-        """Map documents that are not used to their problems."""
-        invalid = {
-            "Workflow": self.documents.store.workflows.problems,
-            "FunctionServer": self.discovery.servers.problems,
-        }
-        profiles = self.documents.store.profiles.problems
-        unserved = {**self.documents.problems, **self.discovery.problems}
-        return {
-            **{f"FunctionProfile {name}": "; ".join(texts) for name, texts in profiles.items()},
-            **{
-                f"{kind} {'/'.join(key)}": "; ".join(texts)
-                for kind, problems in invalid.items()
-                for key, texts in problems.items()
-            },
-            **{
-                f"{kind} {namespace}/{name}": text
-                for (kind, namespace, name), text in unserved.items()
-                if kind != "Pod"
-            },
-        }
-
-    def queues(self) -> dict[str, Any]:
-        """Describe queues, pods and problems, for people."""
-        gauges = self.gauges()
-        workflows: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        for (namespace, workflow, stage), rows in gauges.queued_rows.items():
-            workflows[f"{namespace}/{workflow}"][stage] = rows
-        pods: defaultdict[FunctionKey, list[dict[str, Any]]] = defaultdict(list)
-        for pod in self.discovery.known_pods():
-            pods[pod.function].append(_described(pod))
-        unused_pods = {
-            f"{namespace}/{name}": text
-            for (kind, namespace, name), text in self.discovery.problems.items()
-            if kind == "Pod"
-        }
-        return {
-            "queued_rows": workflows,
-            "functions": {
-                "/".join(server.function_key): {
-                    "server": server.metadata.name,
-                    "pods_wanted": gauges.pods_wanted[server.function_key],
-                    "pods": pods[server.function_key],
-                }
-                for server in self.discovery.in_use()
-            },
-            "unused_documents": self.unusable_documents(),
-            "unused_pods": unused_pods,
-        }
-
-
-def _described(pod: ServerPod) -> dict[str, Any]:
-    return {
-        "name": pod.name,
-        "state": pod.state,
-        "node": pod.node,
-        "gpu": pod.gpu,
-        "gpu_model": pod.gpu_model,
-        "gpu_percent": pod.gpu_percent,
-        "cpu": pod.cpu,
-    }

@@ -13,6 +13,7 @@ from scheduler.cluster.status_writer import DesiredStatus
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.gateway.discovery.documents import ServedDocuments
 from scheduler.gateway.discovery.function_servers import Discovery
+from scheduler.gateway.serving.workflow_directory import ColdStartRefusal
 from scheduler.model.function_server import FunctionServer
 from scheduler.model.status import (
     ACCEPTED,
@@ -28,8 +29,6 @@ _SERVED = ConditionState(
     "True", "Served", "every stage has a ready pod, or a template that starts one on demand"
 )
 
-ColdStartRefusal = Callable[[FunctionKey], str | None]
-
 
 class ServingConditions:
     """Computes the statuses of what a gateway knows.
@@ -41,9 +40,10 @@ class ServingConditions:
         pods_wanted: returns the pods that a function needs, for its server and ready pods.
         refusal: returns the reason why no pod of a template starts, or None; None: the gateway
             creates no pods.
+        group: group of this gateway; empty: none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         documents: ServedDocuments,
         discovery: Discovery,
@@ -51,11 +51,13 @@ class ServingConditions:
         is_owner: Callable[[str], bool],
         pods_wanted: Callable[[FunctionServer, int], int],
         refusal: ColdStartRefusal | None,
+        group: str = "",
     ) -> None:
         self._documents = documents
         self._discovery = discovery
         self._is_owner = is_owner
         self._pods_wanted = pods_wanted
+        self._where = f" in the gateway group {group}" if group else ""
         self._refusal = refusal
 
     def statuses(self) -> Iterator[DesiredStatus]:
@@ -108,7 +110,7 @@ class ServingConditions:
         for function in dict.fromkeys(stage.function for stage in workflow.spec.stages):
             state = states.get((key[0], function))
             if state is None:
-                text = f"no FunctionServer serves {function}"
+                text = f"no FunctionServer serves {function}{self._where}"
                 return ConditionState("False", "NoFunctionServer", text)
             if state.status != "True":
                 text = shortened(f"{function}: {state.message}")

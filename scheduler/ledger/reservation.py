@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from scheduler.model.grant import Grant
 from scheduler.model.names import POOL_MEMBER
-from scheduler.model.pod import Grant
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,12 @@ class FunctionProfileSpec(DocumentModel):
         ge=0,
         le=LATENCY_MAX_MS,
         strict=True,
-        description="from pod start to the first batch of requests, ms",
+        description="from pod start to the first batch of requests, ms; the median where "
+        "coldStartP95Ms is given",
+    )
+    cold_start_p95_ms: Milliseconds | None = Field(
+        default=None,
+        description="95th percentile of that time, ms, where it was measured; at least coldStartMs",
     )
     output_mib: float = Field(
         default=0,
@@ -255,6 +260,22 @@ class FunctionProfileSpec(DocumentModel):
     gpus: tuple[GpuProfile, ...] = Field(
         min_length=1, max_length=64, description="GPU models on which it was measured, each once"
     )
+
+    @field_validator("cold_start_p95_ms")
+    @classmethod
+    def _valid_cold_start_p95_ms(cls, p95_ms: float | None, info: ValidationInfo) -> float | None:
+        start_ms = info.data.get("cold_start_ms")
+        if p95_ms is not None and start_ms is not None and not 0 < start_ms <= p95_ms:
+            raise ValueError(
+                f"needs a coldStartMs above 0 and no longer than {p95_ms:g} ms, not {start_ms:g}; "
+                "give the median of the same starts as coldStartMs, or leave coldStartP95Ms out"
+            )
+        return p95_ms
+
+    @property
+    def slow_start_ms(self) -> float:
+        """95th percentile of a cold start; `cold_start_ms` where it was not measured."""
+        return self.cold_start_p95_ms or self.cold_start_ms
 
     @model_validator(mode="after")
     def _one_profile_a_model(self) -> Self:

@@ -65,7 +65,7 @@ def part_reader(document: dict[str, Any], key: str, budget: FieldBudget | None =
     Args:
         document: message whose tensors are read.
         key: ``inputs`` or ``outputs``.
-        budget: what is left of the fields of a client's message; None: there is no limit.
+        budget: limit of the fields of a client's message; None: there is none.
 
     Raises:
         MessageError: there are raw bytes for some tensors only.

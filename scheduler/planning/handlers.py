@@ -13,9 +13,10 @@ import structlog
 
 from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
+from scheduler.model.grant import grant_of
 from scheduler.model.names import POOL_HOLDER
 from scheduler.model.node import Node, NodeError, node_from_json
-from scheduler.model.pod import FunctionPod, grace_period_s, grant_of, has_ended, is_daemon
+from scheduler.model.pod import FunctionPod, grace_period_s, has_ended, is_daemon
 from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requested_cpu_milli
 from scheduler.model.rejection import rejection_of

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Iterable
 from prometheus_client import Counter, Gauge, Histogram, Info, generate_latest
 
 from scheduler import __version__
+from scheduler.model.grant import Grant
 from scheduler.model.plan import Plan, Prices
-from scheduler.model.pod import FunctionPod, Grant
+from scheduler.model.pod import FunctionPod
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.members import GpuSlice
 from scheduler.placement.options import Limits

@@ -70,7 +70,7 @@ def _cold_start_ms(state: State, pod: FunctionPod) -> float:
     if not state.settings.cold_start:
         return 0.0
     profile = state.documents.catalogue.profiles.get(state.documents.function_of(pod))
-    return 0.0 if profile is None else profile.spec.cold_start_ms
+    return 0.0 if profile is None else profile.spec.slow_start_ms
 
 
 def _transfers_ms(state: State, pod: FunctionPod) -> dict[str, float]:

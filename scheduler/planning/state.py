@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from scheduler.ledger.ledger import Ledger
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.pod import FunctionPod, grant_of, is_server
+from scheduler.model.grant import grant_of
+from scheduler.model.pod import FunctionPod, is_server
 from scheduler.model.pod_fields import PodError
 from scheduler.model.progress import InstanceProgress
 from scheduler.planning.document_store import Change, DocumentStore

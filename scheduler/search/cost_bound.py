@@ -28,7 +28,7 @@ class StageLimit:
 
     Attributes:
         dollars: cost of one request in the batch of its configuration there.
-        dollars_per_ms: what a millisecond less of the SLO would cost the workflow.
+        dollars_per_ms: cost to the workflow of a millisecond less of the SLO.
     """
 
     dollars: float

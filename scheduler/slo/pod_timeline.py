@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from scheduler.model.pod import FunctionPod, planned_run_ms
+from scheduler.model.grant import planned_run_ms
+from scheduler.model.pod import FunctionPod
 
 Ending = Literal["succeeded", "failed", "deleted"]
 

@@ -91,7 +91,7 @@ def least_processes_dollars(
         catalogue: workflows and the profiles of their functions.
         rates_rps: requests per second of each workflow.
         prices: prices of vCPUs and GPUs.
-        reserve_ratio: see `options_of`; with 0 the result is a bound.
+        reserve_ratio: reserve, as in `options_of`; with 0 the result is a bound.
     """
     choice = _ConfigurationChoice(catalogue, rates_rps, reserve_ratio)
 

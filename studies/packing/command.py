@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from scheduler.cli.failure import fail, failing_on
 from scheduler.model.document_reader import DocumentError
 from studies.packing.arrivals import arrivals
 from studies.packing.filling import CpuPods, Filled, fill
@@ -33,8 +34,7 @@ def compare_rules(
     try:
         stream = arrivals(trace, capacity_percent, inflation_ratio=inflation_ratio, seed=seed)
     except ValueError as error:
-        typer.echo(f"error: {pods}: {error}", err=True)
-        raise typer.Exit(1) from None
+        fail(f"{pods}: {error}")
     names = _rule_names(rules)
     with Progress(console=Console(stderr=True)) as bar:
         results = [
@@ -65,12 +65,8 @@ def _rule_names(rules: Sequence[str] | None) -> list[RuleName]:
 
 def read_trace(pods: Path, nodes: Path) -> tuple[list[TracePod], list[Machine]]:
     """Read a trace's files; a problem is printed and ends the command."""
-    try:
+    with failing_on(DocumentError):
         return read_pods(pods), read_machines(nodes)
-    except DocumentError as error:
-        for problem in error.problems:
-            typer.echo(f"error: {problem}", err=True)
-        raise typer.Exit(1) from None
 
 
 def _track(bar: Progress, rule: RuleName) -> Callable[[Sequence[TracePod]], Iterable[TracePod]]:

@@ -9,7 +9,6 @@ written to their part of ``docs/limit.md`` and its folder.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,6 +27,7 @@ from studies.page import REPOSITORY, made_by, markdown_table, update_document
 from studies.plans.steps import measured
 from studies.plans.warm import NODES, documents, scenario_of
 from workbench.reports.points import Waterfall
+from workbench.series.process_pool import process_pool
 from workbench.simulation.cost_split import PARTS, CostSplit, mean_split
 from workbench.simulation.engine import simulate
 from workbench.simulation.loop import Observers
@@ -343,7 +343,7 @@ def outcomes_of(
 ) -> Outcomes:
     """Run all cases."""
     cases = list(cases_of(grounds, requests, seeds))
-    with ProcessPoolExecutor(jobs) as pool:
+    with process_pool(jobs) as pool:
         return dict(zip(cases, pool.map(outcome_of, cases, [data] * len(cases)), strict=True))
 
 

@@ -8,7 +8,6 @@ printed. It depends on the seed alone.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -31,6 +30,7 @@ from studies.plans.served_requests import (
     served,
 )
 from studies.plans.splitting import NOISE
+from workbench.series.process_pool import process_pool
 
 PAGE = REPOSITORY / "docs" / "objective.md"
 RULES = ("none", "constant", *DERIVED)
@@ -201,7 +201,7 @@ def main(
 ) -> None:
     """Run all cases, write the page and print it."""
     serve = partial(served, seed, requests)
-    with ProcessPoolExecutor(jobs) as pool:
+    with process_pool(jobs) as pool:
         results = [r for batch in pool.map(serve, cases(workflows)) for r in batch]
     write_page(out, page(results, workflows, requests, seed))
 

@@ -10,7 +10,6 @@ to ``docs/policies.md`` and printed. It depends on the seed alone.
 
 import statistics
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
 from math import inf
@@ -33,6 +32,7 @@ from studies.plans.splitting import (
     sample,
 )
 from workbench.profiles.generated import WORKFLOWS
+from workbench.series.process_pool import process_pool
 
 PAGE = REPOSITORY / "docs" / "policies.md"
 GROUPS = ("groups of 1", "groups of 3", "groups of 5")
@@ -43,7 +43,7 @@ SPREAD = ("planned", "mean", "median", "p95", "maximum", "late", "used")
 def all_random(count: int, seed: int, jobs: int | None) -> list[SplittingOutcome]:
     """Plan all random workflows, with a progress bar on standard error."""
     results: list[SplittingOutcome] = []
-    with progress_bar() as bar, ProcessPoolExecutor(jobs) as pool:
+    with progress_bar() as bar, process_pool(jobs) as pool:
         numbers = pool.map(partial(random_outcomes, seed), range(count), chunksize=8)
         for batch in bar.track(numbers, total=count, description="random workflows"):
             results.extend(batch)

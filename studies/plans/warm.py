@@ -8,7 +8,6 @@ seeds alone.
 """
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import product
 from math import ceil
@@ -23,6 +22,7 @@ from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search.cost_bound import mean_bound_dollars, request_bounds_dollars
 from studies.page import REPOSITORY, markdown_table, write_page
 from workbench.profiles.generated import samples
+from workbench.series.process_pool import process_pool
 from workbench.simulation.engine import simulate
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.scenario_catalogue import shaped
@@ -104,6 +104,7 @@ def served(case: WarmCase) -> WarmResult:
     )
 
 
+@cache
 def bound_dollars(setting: str) -> float:
     """Return the least cost of a request under a setting, the mean over the workflows."""
     scenario = scenario_of(setting, NODES)
@@ -226,7 +227,7 @@ B0 in nodes is the number whose price is B0.
 def search_results(requests: int, seeds: int, jobs: int | None) -> Results:
     """Run all cases."""
     results: dict[WarmCase, WarmResult] = {}
-    with ProcessPoolExecutor(jobs) as pool:
+    with process_pool(jobs) as pool:
         while cases := list(next_cases(results, requests, seeds)):
             results |= zip(cases, pool.map(served, cases), strict=True)
     return results

@@ -100,6 +100,7 @@ async def test_exchanged_driver_needs_a_new_process(own_gpus, code, healthy):
         assert (await http.get("/healthz")).is_success is healthy
 
 
+@pytest.mark.slow
 async def test_container_without_nvml_is_replaced(own_gpus):
     """It may be older than the driver; once NVML works it is healthy."""
     own_gpus.set_all(init=DRIVER_NOT_LOADED)

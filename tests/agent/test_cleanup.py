@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from scheduler.cluster.owner_lease import LEASE_NAME
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT, TAINT_NO_EMPTY_GPU
-from scheduler.model.pod import Grant, grant_annotations
 from tests.chart.rendering import render
 from tests.testbed.api import wait_until
 from tests.testbed.nodes import create_nodes

@@ -14,8 +14,8 @@ from scheduler.agent.dra import kubelet_messages as messages
 from scheduler.agent.dra.kubelet_plugin import KubeletPlugin
 from scheduler.agent.pods.node_pods import NodePods
 from scheduler.agent.settings import AgentSettings
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.model.names import LABEL_FUNCTION, RESOURCE_CLAIM
-from scheduler.model.pod import Grant, grant_annotations
 from scheduler.protobuf import decode, encode
 
 GPU = "GPU-5cdc392b-e9bb-5d3e-9411-1a815659b4d6"

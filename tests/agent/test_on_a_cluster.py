@@ -13,8 +13,8 @@ import yaml
 
 from scheduler.agent import service
 from scheduler.agent.pods.permits import read_permits
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
-from scheduler.model.pod import Grant, grant_annotations
 from tests.agent.factories import expected_gpus
 from tests.agent.fakes import DRIVER_NOT_LOADED, a100, load
 from tests.agent.harness import NODE, PATH, Node, RunningAgent

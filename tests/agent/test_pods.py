@@ -10,8 +10,8 @@ from scheduler.agent.pods.granted_pod import GrantedPod
 from scheduler.agent.pods.grants import write_grants
 from scheduler.agent.pods.node_pods import NodePods, PodRequest
 from scheduler.agent.pods.process_pods import pod_uid, pod_uid_of_process
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.model.names import LABEL_FUNCTION, LABEL_STAGE, LABEL_WORKFLOW, RESOURCE_GPU_PERCENT
-from scheduler.model.pod import Grant, grant_annotations
 
 UID = "0f0c7e8a-91a5-4d31-9c1a-3a1e6f8f3b52"
 DOTTED = UID.replace("-", "_")

@@ -9,9 +9,9 @@ from scheduler.agent import service
 from scheduler.agent.service import Agent
 from scheduler.cluster.errors import ApiUnreachableError
 from scheduler.cluster.reflector import Handler
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from scheduler.model.node import gpus_of
-from scheduler.model.pod import Grant, grant_annotations
 from tests.agent.factories import settings
 
 

@@ -5,11 +5,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 
 from tests.campaign.incidents import Incident, draw_incidents
 from tests.campaign.run import Verdict, run_incidents, run_seed
 from tests.campaign.shrinking import shrink
+from workbench.series.process_pool import process_pool
 
 CHUNK = 25  # runs that a process does between two reports
 SHRUNK_MAX = 5  # failing seeds that are shrunk
@@ -84,7 +85,7 @@ def verdicts(seeds: range, active: int, processes: int) -> Iterator[Verdict]:
         for seed in seeds:
             yield run_seed(seed, active=active)
         return
-    with ProcessPoolExecutor(processes) as pool:
+    with process_pool(processes) as pool:
         for future in as_completed(pool.submit(_run_chunk, chunk, active) for chunk in chunks):
             yield from future.result()
 

@@ -17,7 +17,7 @@ from scheduler.extender.bind_ownership import BindOwnership
 from scheduler.extender.binding_voider import BindingVoider
 from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
-from scheduler.model.pod import Grant
+from scheduler.model.grant import Grant
 from scheduler.placement.members import GpuSlice
 from scheduler.planning import handlers
 from scheduler.planning.handlers import PodHandler

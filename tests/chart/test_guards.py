@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.model import names
-from scheduler.model.pod import Grant, grant_annotations
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.webhook.mutation import VOLUME
 from tests.chart.installation import (
     NAMESPACE,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,7 @@ def test_other_flags_of_kube_scheduler_are_allowed() -> None:
     assert command[-len(flags) :] == flags
 
 
+@cache
 def notes(*values: str) -> str:
     """Return what `helm install` prints after the objects."""
     flags = [flag for value in values for flag in ("--set", value)]

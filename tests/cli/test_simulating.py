@@ -121,7 +121,7 @@ def test_the_effective_scenario_is_a_scenario_file(tmp_path):
     assert simulate(file, "--show-scenario", quick=False).stdout == text
     keys = yaml.safe_load(text)
     absent = {"warmup_ms", "requests", "profiles", "workload", "slo_factor", "margin_ratio"}
-    absent |= {"objective"}
+    absent |= {"objective", "keep_alive_ms"}
     assert set(keys) == Experiment.model_fields.keys() - absent
     assert (keys["noise_ratio"], keys["policies"]) == (0.2, ["minimum"])
 
@@ -164,10 +164,12 @@ def test_policies_of_a_comparison_are_judged_on_the_same_requests(tmp_path):
     assert [run["requests"] for run in written] == [requests] * 2
 
 
-def test_a_sweep_runs_all_combinations(tmp_path):
+SWEEP = "sweep={noise_ratio: [0, 0.2], rules.group_size: [1, 3]}"
+
+
+def test_a_sweep_runs_all_combinations():
     """Each run is that of the scenario with these values set."""
-    keys = "sweep={noise_ratio: [0, 0.2], rules.group_size: [1, 3]}"
-    runs = answer("--policy", "esg", "--set", keys, "--out", tmp_path)["runs"]
+    runs = answer("--policy", "esg", "--set", SWEEP)["runs"]
     assert [run["setting"] for run in runs] == [
         f"moderate-normal, noise_ratio={noise}, rules.group_size={size}"
         for noise in (0, 0.2)
@@ -176,8 +178,14 @@ def test_a_sweep_runs_all_combinations(tmp_path):
     single = answer("--policy", "esg", "--set", "noise_ratio=0.2", "--set", "rules.group_size=1")
     (plain,) = single["runs"]
     assert runs[2] | {"setting": plain["setting"]} == plain
+
+
+@pytest.mark.slow
+def test_each_run_of_a_sweep_has_a_folder(tmp_path):
+    """Its name has the values."""
+    assert answer("--policy", "minimum", "--set", SWEEP, "--out", tmp_path)
     folders = sorted(path.name for path in (tmp_path / "runs").iterdir())
-    assert "esg-moderate-normal-noise-ratio-0.2-rules.group-size-1-0" in folders
+    assert "minimum-moderate-normal-noise-ratio-0.2-rules.group-size-1-0" in folders
     assert len(folders) == 4
 
 

@@ -331,6 +331,7 @@ def test_workers_with_threads_are_refused(dask_cluster):
     assert "a worker has 2 threads" in refusal("--dask", dask_cluster(2))
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_that_does_not_answer(monkeypatch):
     monkeypatch.setattr(executors, "_CONNECT_S", 0.1)
     assert "--dask tcp://127.0.0.1:1: no scheduler with a worker there" in refusal(

@@ -2,8 +2,9 @@
 
 from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import NODES, PODS, WORKFLOWS, trim_node, trim_pod
+from scheduler.model.grant import Grant, grant_annotations, grant_of
 from scheduler.model.node import node_from_json
-from scheduler.model.pod import Grant, function_pod, grant_annotations, grant_of, has_ended
+from scheduler.model.pod import function_pod, has_ended
 from scheduler.model.pod_resources import requested_cpu_milli
 from tests.cluster.factories import node, pod
 from tests.waiting import running

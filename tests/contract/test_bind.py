@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from scheduler.extender.binding import slo_message
-from scheduler.model.pod import grant_of
+from scheduler.model.grant import grant_of
 from tests.extender.factories import GROUP, pod
 
 

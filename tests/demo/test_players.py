@@ -8,8 +8,8 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.model.names import LABEL_FUNCTION, POOL_HOLDER
-from scheduler.model.pod import Grant, grant_annotations
 from workbench.cluster.api_requests import (
     FUNCTION_SERVERS,
     NODES,
@@ -17,7 +17,7 @@ from workbench.cluster.api_requests import (
     ApiRequests,
     ApiTarget,
 )
-from workbench.cluster.kube_scheduler import PlayedScheduler, is_unschedulable
+from workbench.cluster.kube_scheduler import PlayedScheduler
 from workbench.cluster.kubelet import Kubelet, is_ready, start_s
 from workbench.cluster.model_player import ModelPlayer
 from workbench.cluster.process import free_port
@@ -112,6 +112,14 @@ async def until(store, condition):
         with store.watching(PODS) as changes:
             while not condition(store.list(PODS)):
                 await anext(aiter(changes))
+
+
+def is_unschedulable(pod):
+    """Return true if a pod had no node at the last attempt."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return not pod["spec"].get("nodeName") and any(
+        condition.get("reason") == "Unschedulable" for condition in conditions
+    )
 
 
 async def test_pods_are_placed_while_there_is_room(store):

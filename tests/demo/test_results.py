@@ -6,9 +6,9 @@ from math import inf
 import pytest
 from rich.console import Console
 
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.model.names import LABEL_FUNCTION
 from scheduler.model.plan import Prices
-from scheduler.model.pod import Grant, grant_annotations
 from workbench.demo.board import pod_lines, print_summary, state_line, summary_lines
 from workbench.demo.load_generator import RequestOutcome
 from workbench.demo.results import RunResults

@@ -13,9 +13,9 @@ import aiohttp
 from scheduler.dispatch.pods import Share
 from scheduler.gateway.scaling.pool_pod import warm_up_row
 from scheduler.model.catalogue import Catalogue
+from scheduler.model.grant import Grant, grant_of
 from scheduler.model.names import LABEL_FUNCTION, POOL_HOLDER, POOL_MEMBER
 from scheduler.model.plan import Prices
-from scheduler.model.pod import Grant, grant_of
 from scheduler.model.pools import pool_role
 from tests.testbed.api import Json
 from tests.testbed.pod_watch import watch_pods

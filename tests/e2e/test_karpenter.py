@@ -4,7 +4,6 @@ Karpenter is the real one, with the provider that creates KWOK's nodes. Agents a
 processes of the chart with `autoscaler.enabled`; the GPUs are simulated (ADR 53).
 """
 
-import base64
 import os
 from contextlib import ExitStack
 
@@ -13,16 +12,15 @@ import pytest
 
 from scheduler.model.names import RESOURCE_GPU_PERCENT, TAINT_NO_EMPTY_GPU, TAINT_STARTUP
 from tests.agent.fakes import compiled
-from tests.e2e import node_agents
+from tests.e2e import node_agents, webhook_process
 from tests.e2e.documents import configuration, documents_in, profile, workflow
 from tests.e2e.gateway_process import RBAC as GATEWAY_RBAC
 from tests.e2e.gateway_process import answers, gateway, running
 from tests.e2e.harness import EVENTS, PODS
 from tests.e2e.node_agents import taint_keys
 from tests.e2e.test_pods_from_demand import call, player, pool, server
-from tests.testbed import REPOSITORY, binaries
+from tests.testbed import binaries
 from tests.testbed.api import wait_until
-from tests.testbed.extender import start_webhook
 from tests.testbed.fixtures import EXTERNAL_KUBECONFIG
 from tests.testbed.karpenter_process import NODE_CLASS, instance_type, running_karpenter
 from workbench.cluster.process import free_port
@@ -80,7 +78,6 @@ CAPACITY = {
         "capacity": {RESOURCE_GPU_PERCENT: str(100 * GPUS)},
     },
 }
-WEBHOOK = "esg-webhook"
 
 
 @pytest.fixture
@@ -88,10 +85,11 @@ def autoscaled(esg, cluster, tmp_path):
     """The scheduler and its webhook on a cluster without nodes, to which Karpenter adds some."""
     libraries = compiled(tmp_path)
     harness = esg(nodes=0, gpus=0, documents=DOCUMENTS)
-    for file in (node_agents.RBAC, REPOSITORY / "deploy" / "webhook-rbac.yaml"):
-        for document in documents_in(file):
-            harness.api.apply(document)
-    register_webhook(cluster)
+    for document in documents_in(node_agents.RBAC):
+        harness.api.apply(document)
+    webhook_process.start_registered(
+        cluster, ESG_AUTOSCALED="true", ESG_SCHEDULER_NAME="esg-scheduler"
+    )
     types = [instance_type("three-gpus", cpu=32, price=12.0)]
     with ExitStack() as stack:
         stack.enter_context(running_karpenter(cluster, types))
@@ -103,32 +101,6 @@ def autoscaled(esg, cluster, tmp_path):
             )
         )
         yield harness
-
-
-def register_webhook(plane):
-    """Start the webhook as for nodes that are autoscaled, and register it by its address."""
-    issued = plane.server_certificate("webhook")
-    health_port, port = free_port(), free_port()
-    start_webhook(
-        plane,
-        port=health_port,
-        kubeconfig=plane.kubeconfig_for(WEBHOOK),
-        environment={
-            "ESG_AUTOSCALED": "true",
-            "ESG_HEALTH_PORT": str(health_port),
-            "ESG_SCHEDULER_NAME": "esg-scheduler",
-            "ESG_TLS_CERT": str(issued.certificate),
-            "ESG_TLS_KEY": str(issued.key),
-            "ESG_WEBHOOK_PORT": str(port),
-        },
-    )
-    [registration] = documents_in(REPOSITORY / "deploy" / "webhook.yaml")
-    authority = base64.b64encode(plane.ca.read_bytes()).decode()
-    for webhook in registration["webhooks"]:
-        webhook["clientConfig"] = {
-            "url": f"https://127.0.0.1:{port}/mutate", "caBundle": authority,
-        }  # fmt: skip
-    plane.api.apply(registration)
 
 
 def node_names(harness):

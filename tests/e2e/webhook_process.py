@@ -11,8 +11,11 @@ RBAC = REPOSITORY / "deploy" / "webhook-rbac.yaml"
 REGISTRATION = REPOSITORY / "deploy" / "webhook.yaml"
 
 
-def start(plane: ControlPlane) -> int:
-    """Start the webhook; return its port once it is ready. It is not registered."""
+def start(plane: ControlPlane, **environment: str) -> int:
+    """Start the webhook with further variables; return its port once it is ready.
+
+    It is not registered.
+    """
     for document in documents_in(RBAC):
         plane.api.apply(document)
     issued = plane.server_certificate("webhook")
@@ -26,14 +29,15 @@ def start(plane: ControlPlane) -> int:
             "ESG_WEBHOOK_PORT": str(port),
             "ESG_TLS_CERT": str(issued.certificate),
             "ESG_TLS_KEY": str(issued.key),
+            **environment,
         },
     )
     return port
 
 
-def start_registered(plane: ControlPlane) -> None:
+def start_registered(plane: ControlPlane, **environment: str) -> None:
     """Start the webhook, and have the API server call it for function pods."""
-    port = start(plane)
+    port = start(plane, **environment)
     [registration] = [
         document
         for document in documents_in(REGISTRATION)

@@ -18,7 +18,7 @@ from scheduler.extender.binding_voider import BindingVoider
 from scheduler.extender.scheduling import Scheduler
 from scheduler.extender.wire import ExtenderBindingArgs
 from scheduler.model.documents import Workflow, to_manifest
-from scheduler.model.pod import Grant, grant_annotations
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.planning.metrics import Metrics
 from scheduler.planning.pods import describe
 from scheduler.planning.state import State

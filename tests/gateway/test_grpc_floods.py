@@ -215,6 +215,7 @@ async def test_calls_that_are_reset_at_once_leave_nothing():
         await answers(gateway)
 
 
+@pytest.mark.slow
 async def test_many_calls_over_one_connection():
     """A client that has answers to its calls is no flood."""
     async with chain() as gateway:
@@ -231,7 +232,7 @@ async def test_a_client_that_takes_no_answer_is_reset_after_its_time():
         chain(limits=limits) as gateway,
         http2_client(gateway.address, window_bytes=10) as client,
     ):
-        body = message(*range(20_000))
+        body = message(*range(2_000))
         number = client.call(announced=len(body))
         client.takes_answers = False
         client.send(number, body, ends=True)
@@ -244,13 +245,13 @@ async def test_a_client_that_takes_no_answer_is_reset_after_its_time():
 
 async def test_a_long_answer_goes_through_a_small_window():
     async with chain() as gateway, http2_client(gateway.address, window_bytes=1000) as client:
-        body = message(*range(10_000))
+        body = message(*range(2_000))
         number = client.call(announced=len(body))
         client.send(number, body, ends=True)
         await eventually(lambda: number in client.ended)
         assert client.status(number) == (0, "")
         answer = grpc_twin.Answer.FromString(client.bodies[number][5:])
-        assert grpc_twin.tensors_of(answer)["y"][1][:, 0].tolist() == list(range(0, 20_000, 2))
+        assert grpc_twin.tensors_of(answer)["y"][1][:, 0].tolist() == list(range(0, 4_000, 2))
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def validator(document, name):
     )
 
 
+@pytest.mark.slow
 async def test_the_document_is_valid_openapi():
     """Schemathesis holds it against the schema of OpenAPI 3.1, and reads all operations."""
     async with gateway() as service:

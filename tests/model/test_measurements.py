@@ -15,8 +15,8 @@ from scheduler.search.rules import Rules
 from tests.examples import examples
 from workbench.profiles.builders import graph
 from workbench.profiles.dominance import point, without_dominated
-from workbench.profiles.measured_rows import CsvLayout
-from workbench.profiles.measurements import ImportRequest, import_measurements
+from workbench.profiles.measured_rows import CsvLayout, read_rows
+from workbench.profiles.measurements import ImportRequest, import_rows
 
 GPU = "NVIDIA A100-SXM4-80GB"
 HEADER = "function,batch,cpu,gpu_percent,latency_ms,p95_ms,memory_mib"
@@ -83,7 +83,7 @@ def csv(measured, function="f"):
 
 def imported(text):
     request = ImportRequest(layout=CsvLayout(), gpu_model=GPU)
-    return import_measurements(text, "folder/measured.csv", request)
+    return import_rows(read_rows(text, "folder/measured.csv", request.layout), request)
 
 
 @given(configurations(latencies_ms=PLAUSIBLE_MS))

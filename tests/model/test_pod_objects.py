@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduler.model.grant import planned_run_ms
 from scheduler.model.mps_folders import client_folders
 from scheduler.model.pod import (
     function_pod,
@@ -9,7 +10,6 @@ from scheduler.model.pod import (
     has_ended,
     is_daemon,
     is_server,
-    planned_run_ms,
     resource_claim,
 )
 from scheduler.model.pod_fields import PodError

@@ -9,16 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.documents import GridPoint
+from scheduler.model.grant import Grant, cdi_annotations, grant_annotations, grant_of
 from scheduler.model.names import CONTAINER_MPS_CHECK
-from scheduler.model.pod import (
-    Grant,
-    cdi_annotations,
-    function_pod,
-    grant_annotations,
-    grant_of,
-    has_ended,
-    is_function_pod,
-)
+from scheduler.model.pod import function_pod, has_ended, is_function_pod
 from scheduler.model.pod_fields import PodError, timestamp_s
 from scheduler.model.pod_resources import requested_cpu_milli, requested_gpu_percent
 from tests.extender.factories import GROUP, pod

@@ -5,8 +5,11 @@ from pathlib import Path
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.model.grant import grant_of
 from scheduler.model.names import GROUP, RESOURCE_GPU_PERCENT
 from scheduler.model.node import Gpu, node_from_json
+from scheduler.model.pod import has_ended
+from scheduler.model.pod_resources import requested_gpu_percent
 from tests.chart.rendering import CHART, helm
 from tests.node.functions import DEPLOYMENTS, LABELS, PODS, PROFILE, WORKFLOW, container
 from tests.node.real_cluster import MOCKS, NAME, NODE, RealCluster, is_ready
@@ -143,9 +146,12 @@ class Release:
         wait_until(is_so, what="the chart's pods are ready", timeout_s=READY_TIMEOUT_S, pause_s=0.3)
 
     def until_offers(self, percent: int) -> None:
-        """Wait until the node offers this GPU percent."""
+        """Wait until the node's healthy GPUs offer this percent.
+
+        What the node offers covers also the requests of pods whose GPU is unhealthy.
+        """
         wait_until(
-            lambda: self.offered() == percent,
+            lambda: self.offered() - self._requested_of_unhealthy() == percent,
             what=f"the node offers {percent} % of a GPU",
             timeout_s=READY_TIMEOUT_S,
         )
@@ -153,6 +159,15 @@ class Release:
     def offered(self) -> int:
         """Return the GPU percent that the node offers."""
         return int(self.api.get(NODE)["status"]["allocatable"].get(RESOURCE_GPU_PERCENT, "0"))
+
+    def _requested_of_unhealthy(self) -> int:
+        """Return the GPU percent that pods request whose GPU is not healthy."""
+        healthy = {gpu.uuid for gpu in self.gpus() if gpu.healthy}
+        return sum(
+            requested_gpu_percent(pod)
+            for pod in self.api.items("/api/v1/pods")
+            if (grant := grant_of(pod)) and grant.gpu_uuid not in healthy and not has_ended(pod)
+        )
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Return the node's inventory as the scheduler reads it."""

@@ -18,6 +18,7 @@ from tests.node.mlserver import CONTAINER, POOL, SPEC, WORKFLOW, Gateway, server
 from tests.node.real_cluster import NODE, RealCluster
 from tests.testbed.api import Json, wait_until
 from tests.testbed.build_steps import run
+from tests.testbed.mlserver_process import MODEL
 
 pytestmark = pytest.mark.e2e
 
@@ -25,6 +26,7 @@ MEASURED = "esg-scheduler.io/measurement=true"
 ALLOWED = "esg-scheduler.io/measurements"
 NAMESPACE = "/api/v1/namespaces/default"
 SHARES = (20, 40, 80)
+NEIGHBOUR = "neighbour"
 MS_OF_WHOLE = 200.0  # of a run, far above the time of the network itself
 ESG = Path(sys.executable).with_name("esg")
 PLAYED: Json = {
@@ -55,14 +57,18 @@ def allowed_measurements(cluster: RealCluster) -> Iterator[None]:
 
 
 def measure(gateway: Gateway, folder: Path) -> Json:
-    """Measure pods of each share; return the command's JSON."""
-    file = folder / "server.yaml"
-    file.write_text(json.dumps(server(template={"spec": PLAYED})), encoding="utf-8")
+    """Measure pods of each share, and beside another function; return the command's JSON."""
+    file = folder / "servers.yaml"
+    measured = server(template={"spec": PLAYED})
+    neighbour = server(template={"spec": PLAYED}, function=NEIGHBOUR, model=MODEL)
+    neighbour["metadata"]["name"] = NEIGHBOUR
+    file.write_text(yaml.safe_dump_all([measured, neighbour]), encoding="utf-8")
     command = [
         ESG, "profiles", "measure", "-f", file, "--all", "--json", "-o", folder / "profile.yaml",
         "--shares", ",".join(map(str, SHARES)), "--cpus", "1", "--batches", "1,2",
         "--memory-mib", "1800", "--start-s", f"{START_TIMEOUT_S}", "--runs", "3", "--runs-max", "3",
-        "--warm-up", "1", "--kubeconfig", gateway.release.cluster.plane.kubeconfig,
+        "--warm-up", "1", "--beside", NEIGHBOUR,
+        "--kubeconfig", gateway.release.cluster.plane.kubeconfig,
     ]  # fmt: skip
     cluster = gateway.release.cluster
     with reachable_pods(cluster), allowed_measurements(cluster):
@@ -88,6 +94,7 @@ def test_a_profile_of_pods_of_each_share_serves(mlserver_gateway: Gateway, tmp_p
         for share, time_ms in zip(SHARES, by_share_ms, strict=True):
             assert time_ms >= 100 / share * MS_OF_WHOLE
     assert answer["profile"]["spec"]["coldStartMs"] > 0
+    assert answer["interference"][MODEL].keys() == {NEIGHBOUR}
     wait_until(
         lambda: not gateway.api.items(PODS, labelSelector=MEASURED),
         what="the measured pods are deleted",

@@ -80,6 +80,17 @@ def test_a_cold_node_gets_what_makes_up_for_its_start(started):
     assert (again["gpu_percent"], again["plan"]["start_ms"]) == (CHEAP, 0)
 
 
+def test_a_cold_node_counts_with_the_slow_starts(clock):
+    """The plan leaves the time that 95 % of the starts need."""
+    starter = profile("starter", (CHEAP, 400), (FAST, 100), cold_start_ms=50, cold_start_p95_ms=300)
+    documents = [starter, workflow("lone", 500, "starter")]
+    with embedded(
+        nodes=[node("n1")], documents=documents, clock=clock, margin_ratio=0, cold_start=True
+    ) as extender:
+        granted = extender.place(lone(), "n1")
+    assert (granted["gpu_percent"], granted["plan"]["start_ms"]) == (FAST, 300)
+
+
 def test_the_warm_node_decides_while_it_has_room(started):
     """The reason of the cold node is its start; when the warm one is full, the cold one passes."""
     extender = started(cold_start=True)

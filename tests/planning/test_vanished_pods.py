@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.cluster.resource import trim_pod
 from scheduler.model.documents import Workflow, to_manifest
-from scheduler.model.pod import Grant, grant_annotations
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.planning.metrics import Metrics
 from scheduler.planning.state import State
 from scheduler.settings import Settings

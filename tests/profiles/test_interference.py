@@ -40,6 +40,7 @@ def url(server):
     return f"http://127.0.0.1:{server.port}"
 
 
+@pytest.mark.slow
 def test_the_slowdown_is_that_beside_the_neighbour(pair):
     """Half as long again beside a neighbour of 50 % is a ratio of 1 for a whole GPU."""
     first, second = pair

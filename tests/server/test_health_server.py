@@ -87,6 +87,7 @@ async def test_failing_scrape_affects_no_probe():
         assert (await client.get("/healthz")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_killed_process_is_started_again():
     """The port stays open meanwhile: clients wait."""
     async with serving(Service()) as client:

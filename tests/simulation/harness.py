@@ -136,10 +136,10 @@ class WatchedCluster(SimulatedCluster):
         self.there[container] = (0, 0)
         self.check()
 
-    def start(self, function, grant, gpu, now_ms, ready_ms):
-        container = super().start(function, grant, gpu, now_ms, ready_ms)
+    def start(self, function, grant, gpu, now_ms, *, warm=False):
+        container = super().start(function, grant, gpu, now_ms, warm=warm)
         if container is not None:
-            starts = ready_ms > now_ms
+            starts = container.ready_ms > now_ms
             self.there[container] = (grant.percent, grant.cpu_milli) if starts else (0, 0)
         self.check()
         return container

@@ -94,6 +94,7 @@ def test_a_failed_gpu_takes_its_slice_and_its_pods():
     assert result.hits + result.misses + result.dropped == result.requests
 
 
+@pytest.mark.slow
 def test_without_an_arbiter_neighbours_slow_a_run_by_their_table_too():
     """`interference` has what a pair costs within a GPU; shares above it cost in proportion."""
     settings = {"arbiter": False, "pool_gpus": 1, "nodes": 1, "warmup_ms": 0.0}

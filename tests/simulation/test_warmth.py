@@ -1,5 +1,6 @@
 """Cold starts, keep-alive, eviction and pre-warming."""
 
+import numpy as np
 import pytest
 
 from scheduler.model.catalogue import Catalogue
@@ -20,6 +21,30 @@ def test_the_first_run_is_cold_and_the_next_is_warm():
     assert starts_ms(recording) == [200.0, 0.0]
     assert recording.requests[0].start_ms == 200.0
     assert recording.result.cold_starts == 1
+
+
+def test_cold_starts_have_the_profiles_distribution():
+    """Half of them end within coldStartMs, and 95 % within coldStartP95Ms."""
+    catalogue = one_function(HALF, cold_start_ms=200.0, cold_start_p95_ms=400.0)
+    times_ms = [10_000.0 * i for i in range(400)]
+    scenario = quiet(warm_containers=0, keep_alive_ms=500.0)
+    drawn_ms = starts_ms(run(scenario, catalogue, Listed(times_ms)))
+    assert drawn_ms == starts_ms(run(scenario, catalogue, Listed(times_ms)))
+    assert np.quantile(drawn_ms, [0.5, 0.95]) == pytest.approx([200.0, 400.0], rel=0.1)
+
+
+@pytest.mark.parametrize("policy", ["warm", "infless"])
+def test_autoscaled_containers_draw_their_starts(policy):
+    """The first request finds none; what it waits for the start differs by the seed."""
+    catalogue = one_function(
+        HALF, slo_ms=10_000.0, cold_start_ms=2_000.0, cold_start_p95_ms=4_000.0
+    )
+    scenario = quiet(warm_containers=0, resizable=False)
+    ends_ms = {
+        run(scenario, catalogue, Listed([100.0]), policy, seed=seed).spans[0].end_ms
+        for seed in range(4)
+    }
+    assert len(ends_ms) == 4
 
 
 def test_warm_containers_at_the_start():

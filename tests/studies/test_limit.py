@@ -33,6 +33,7 @@ def outcomes():
     return {case: outcome_of(case, None) for case in cases}
 
 
+@pytest.mark.slow
 def test_each_limit_is_above_b0(outcomes):
     """A narrower class of schedules costs no less, and a reserve costs more."""
     known = mean_limits(outcomes, GROUND)
@@ -42,6 +43,7 @@ def test_each_limit_is_above_b0(outcomes):
     assert known.processes < known.staffed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_begin_at_the_limit(outcomes, kind):
     """They are ratios to B0, and starts and idle times are no cheaper than the least."""
@@ -56,6 +58,7 @@ def test_parts_begin_at_the_limit(outcomes, kind):
         assert result.ready_ratios is None
 
 
+@pytest.mark.slow
 def test_the_tables_have_each_kind_of_pods(outcomes):
     """A row for each setting, or for each kind of pods in it."""
     assert len(limits_table(outcomes, [GROUND]).splitlines()) == 2 + 1

@@ -7,7 +7,8 @@ import pytest
 from scheduler.gateway.scaling.pool_pod import pool_pod_object
 from scheduler.model.documents import GridPoint
 from scheduler.model.function_server import FunctionServer
-from scheduler.model.pod import Grant, function_pod, grant_annotations
+from scheduler.model.grant import Grant, grant_annotations
+from scheduler.model.pod import function_pod
 from tests.webhook.factories import Json, admission, admitted, candidate, environment, plan
 
 ROW = GridPoint(batch=16, cpu=2, gpu_percent=28)

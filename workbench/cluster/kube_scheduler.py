@@ -48,7 +48,8 @@ class PlayedScheduler:
         while not self._waiting:
             self._wake.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _RETRY_S)
+                async with asyncio.timeout(_RETRY_S):
+                    await self._wake.wait()
                 continue
             self._unpark()
 
@@ -90,14 +91,6 @@ class PlayedScheduler:
         if key in self._store.collection(PODS).objects:
             self._parked.add(key)
             self._store.patch(PODS, key, {"status": {"conditions": [condition]}})
-
-
-def is_unschedulable(pod: Mapping[str, Any]) -> bool:
-    """Return true if a pod had no node at the last attempt."""
-    conditions = pod.get("status", {}).get("conditions", ())
-    return not pod["spec"].get("nodeName") and any(
-        condition.get("reason") == "Unschedulable" for condition in conditions
-    )
 
 
 def _waits(pod: Mapping[str, Any]) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 from scheduler.dispatch.pods import Share
 from scheduler.gateway.scaling.pool_pod import warm_up_row
 from scheduler.model.documents import FunctionProfile
+from scheduler.model.grant import Grant, grant_of
 from scheduler.model.names import LABEL_FUNCTION, POOL_HOLDER
-from scheduler.model.pod import Grant, grant_of
 from workbench.cluster.api_requests import FUNCTION_SERVERS, PODS
 from workbench.cluster.model_player import PlayedPod
 from workbench.cluster.model_pods import ModelPods

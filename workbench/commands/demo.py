@@ -9,6 +9,7 @@ import uvloop
 from rich.console import Console
 
 from scheduler.cli.document_files import read_nodes, read_settings, read_sound
+from scheduler.cli.failure import fail, failing_on, stopped_by_ctrl_c
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.node import NodeError, checked_node, node_from_json
 from workbench.cluster.extender import ExtenderError
@@ -21,7 +22,6 @@ from workbench.profiles.generated import samples
 from workbench.simulation.workloads.paper import Load
 
 _NODES = 16
-_INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
 
 
 def run_demo(
@@ -40,8 +40,7 @@ def run_demo(
     documents = samples() if profiles is None else read_sound(profiles)
     workflows = [d for d in documents if isinstance(d, Workflow)]
     if not workflows:
-        typer.echo(f"error: no Workflow in {profiles}; add one", err=True)
-        raise typer.Exit(1)
+        fail(f"no Workflow in {profiles}; add one")
     config = DemoConfig(
         nodes=gpu_nodes(_NODES, 1) if nodes is None else _checked_nodes(nodes),
         workflows=workflows,
@@ -55,14 +54,8 @@ def run_demo(
         prices=read_settings().prices,
     )
     console = Console(stderr=as_json)
-    try:
+    with failing_on(ProgramError, ExtenderError), stopped_by_ctrl_c():
         summary = uvloop.run(play(config, console))
-    except (ProgramError, ExtenderError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        typer.echo("stopped", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
     if as_json:
         typer.echo(json.dumps(summary.as_json()))
     else:

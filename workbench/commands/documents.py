@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from scheduler.cli.failure import fail
 from scheduler.model.message_text import os_error_text
 from workbench.commands.reference import reference_pages
 from workbench.profiles.generated import sample_documents
@@ -27,5 +28,4 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
             (folder / name).write_text(text, encoding="utf-8")
             typer.echo(str(folder / name))
     except OSError as error:
-        typer.echo(f"error: {os_error_text(error, folder)}", err=True)
-        raise typer.Exit(1) from None
+        fail(os_error_text(error, folder))

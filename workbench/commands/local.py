@@ -11,6 +11,7 @@ import typer
 from scheduler.cli.attainability import unattainable
 from scheduler.cli.document_files import read_paths, read_settings, require_sound
 from scheduler.cli.environment import from_environment
+from scheduler.cli.failure import fail, failing_on, stopped_by_ctrl_c
 from scheduler.cli.logs import configure_logging
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.catalogue import Catalogue, missing_profiles
@@ -31,7 +32,6 @@ from workbench.local.servers import (
 )
 
 _HOST = "127.0.0.1"
-_INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
 
 
 def run(files: Sequence[Path], servers: Sequence[str], port: int) -> None:
@@ -41,16 +41,10 @@ def run(files: Sequence[Path], servers: Sequence[str], port: int) -> None:
     gateway = from_environment(GatewaySettings, host=_HOST, port=port or free_port())
     level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
     configure_logging(level, as_json=settings.log_json)
-    try:
+    with failing_on(LocalServerError, ListenError, ProgramError), stopped_by_ctrl_c():
         workflows = [d for d in documents if isinstance(d, Workflow)]
         by_function = match_servers(map(parse_server, servers), workflows)
         event_loop.run(_serve(documents, by_function, settings, gateway))
-    except (LocalServerError, ListenError, ProgramError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        typer.echo("stopped", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
 
 
 def _read(files: Sequence[Path], settings: Settings) -> list[Document]:
@@ -60,8 +54,7 @@ def _read(files: Sequence[Path], settings: Settings) -> list[Document]:
     sources = {d.key: source for source, d in document_set.documents if isinstance(d, Workflow)}
     require_sound(document_set, missing_profiles(catalogue, sources))
     if not sources:
-        typer.echo(f"error: no Workflow in {', '.join(map(str, files))}; add one", err=True)
-        raise typer.Exit(1)
+        fail(f"no Workflow in {', '.join(map(str, files))}; add one")
     for problem in document_set.with_lines(unattainable(catalogue, sources, settings, None)):
         typer.echo(f"warning: {problem}", err=True)
     return [document for _, document in document_set.documents]

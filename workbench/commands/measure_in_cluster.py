@@ -1,6 +1,6 @@
 """``esg profiles measure -f``: the profile of a function from pods in a cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,14 @@ import typer
 from scheduler.cli.document_files import read_settings, read_sound
 from scheduler.cluster.api import connect
 from scheduler.model.function_server import FunctionServer
-from workbench.commands.measurement_output import MeasurementOutput, Record, write_measurement
+from scheduler.model.message_text import quoted
+from workbench.commands.measurement_output import (
+    FunctionMeasurement,
+    MeasurementOutput,
+    Record,
+    slowdown_by,
+    write_measurement,
+)
 from workbench.commands.profile_output import (
     batch_sizes,
     name_value_pairs,
@@ -20,6 +27,11 @@ from workbench.commands.profile_output import (
 from workbench.commands.series_progress import progress_bar
 from workbench.profiles.adaptive_plan import ERROR_RATIO
 from workbench.profiles.batch_times import Precision
+from workbench.profiles.cluster_interference import (
+    NeighbourFunction,
+    measure_beside,
+    pair_percents,
+)
 from workbench.profiles.cluster_measurement import ClusterGrid, ClusterMeasurement
 from workbench.profiles.measured_points import MeasuredPoint
 
@@ -36,6 +48,9 @@ class ClusterOptions:
         memory_mib: GPU memory of each pod.
         gpu_model: NVML's name of the GPU; empty: that of the first pod.
         whole_grid: true to measure all points.
+        beside: function of another FunctionServer in the file, whose pod is the neighbour; None:
+            no neighbour is measured.
+        beside_percent: GPU share of that pod; None: that of the measured pod.
         start_s: longest time until a pod answers, in seconds.
         scheduler_name: scheduler of the pods; empty: by the template or the webhook.
     """
@@ -51,6 +66,8 @@ class ClusterOptions:
     cold_start_ms: float | None
     precision: Precision
     whole_grid: bool
+    beside: str | None
+    beside_percent: int | None
     start_s: float
     scheduler_name: str
     kubeconfig: Path | None
@@ -58,20 +75,32 @@ class ClusterOptions:
 
 def measure_in_cluster(options: ClusterOptions, output: MeasurementOutput) -> None:
     """Measure the grid in pods, and write the profile; exit 1 after an error."""
-    grid = _grid(options)
+    server, neighbour_server = _servers(options.file, options.beside)
+    grid = _grid(options, server)
+    neighbour = (
+        None
+        if neighbour_server is None
+        else _neighbour(neighbour_server, grid, options.beside_percent)
+    )
 
-    async def measure(points: Sequence[MeasuredPoint], record: Record) -> list[MeasuredPoint]:
+    def report(line: str) -> None:
+        typer.echo(line, err=True)
+
+    async def measure(points: Sequence[MeasuredPoint], record: Record) -> FunctionMeasurement:
+        interference: Mapping[str, Mapping[str, float]] = {}
         async with connect(options.kubeconfig) as api:
-            measurement = ClusterMeasurement(
-                api, grid, points, lambda line: typer.echo(line, err=True)
-            )
+            measurement = ClusterMeasurement(api, grid, points, report)
             with progress_bar("points at most", total=len(grid.points)) as advance:
                 async with aclosing(measurement.run()) as run:
                     async for measured in run:
                         record(measured)
                         advance()
-        _report_skipped(grid, measurement.points)
-        return measurement.points
+            _report_skipped(grid, measurement.points)
+            if neighbour is not None:
+                slowdown = await measure_beside(api, grid, neighbour, report)
+                names = server.spec.function, neighbour.server.spec.function
+                interference = slowdown_by(*names, max(grid.batches), slowdown)
+        return FunctionMeasurement(measurement.points, interference)
 
     write_measurement(measure, output, cold_start_ms=options.cold_start_ms)
 
@@ -86,16 +115,36 @@ def _report_skipped(grid: ClusterGrid, points: Sequence[MeasuredPoint]) -> None:
         )
 
 
-def _grid(options: ClusterOptions) -> ClusterGrid:
-    servers = [d for d in read_sound(options.file) if isinstance(d, FunctionServer)]
-    if len(servers) != 1 or servers[0].spec.template is None:
-        refuse([f"{options.file} must have one FunctionServer with a template"])
+def _servers(file: Path, beside: str | None) -> tuple[FunctionServer, FunctionServer | None]:
+    """Read the FunctionServer that is measured, and the neighbour's."""
+    servers = [document for document in read_sound(file) if isinstance(document, FunctionServer)]
+    neighbours = [server for server in servers if server.spec.function == beside]
+    measured = [server for server in servers if server not in neighbours]
+    count = 0 if beside is None else 1
+    if len(measured) != 1 or len(neighbours) != count or any(not s.spec.template for s in servers):
+        also = "" if beside is None else f", and one of function {quoted(beside)} (--beside)"
+        refuse([f"{file} must have one FunctionServer with a template{also}"])
+    return measured[0], next(iter(neighbours), None)
+
+
+def _neighbour(server: FunctionServer, grid: ClusterGrid, percent: int | None) -> NeighbourFunction:
+    pair = pair_percents(grid.gpu_percents, percent)
+    if pair is None:
+        limit = 100 - percent if percent else 50
+        raise typer.BadParameter(
+            f"--beside needs a share that leaves room for the neighbour: at most {limit} %",
+            param_hint="--shares",
+        )
+    return NeighbourFunction(server=server, measured_percent=pair[0], gpu_percent=pair[1])
+
+
+def _grid(options: ClusterOptions, server: FunctionServer) -> ClusterGrid:
     if options.memory_mib is None:
         raise typer.BadParameter(
             "-f needs the GPU memory that the pods may have", param_hint="--memory-mib"
         )
     return ClusterGrid(
-        server=servers[0],
+        server=server,
         gpu_percents=number_list("--shares", options.shares),
         cpus=number_list("--cpus", options.cpus),
         batches=batch_sizes(options.batches, options.batch_max),

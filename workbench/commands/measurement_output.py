@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
+import yaml
 
 from scheduler.cluster.errors import ClusterError
 from scheduler.gateway.model_server import ModelServerError
@@ -17,7 +18,7 @@ from workbench.commands.profile_output import refuse, write_text
 from workbench.local.servers import LocalServerError
 from workbench.profiles.batch_inputs import InputError
 from workbench.profiles.gpu_memory import GpuMemoryError
-from workbench.profiles.interference import NeighbourError
+from workbench.profiles.interference import NeighbourError, Slowdown
 from workbench.profiles.measured_pod import MeasuredPodError
 from workbench.profiles.measured_points import (
     MeasuredPoint,
@@ -26,10 +27,12 @@ from workbench.profiles.measured_points import (
     read_points,
 )
 from workbench.profiles.profile_documents import as_yaml
+from workbench.profiles.server_start import ServerStartError
 from workbench.reports.profile_page import profile_page
 from workbench.reports.renderer import MissingReportLibraryError, require_extra
 
 _SUFFIX = ".jsonl"
+_RATIO_DIGITS = 3
 _ERRORS = (
     ClusterError,
     GpuMemoryError,
@@ -39,11 +42,21 @@ _ERRORS = (
     MissingReportLibraryError,
     ModelServerError,
     NeighbourError,
+    ServerStartError,
 )
 
+
+@dataclass(frozen=True, slots=True)
+class FunctionMeasurement:
+    """Points of a function, and its slowdown by neighbours as `interference` of a scenario."""
+
+    points: Sequence[MeasuredPoint]
+    interference: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
 Record = Callable[[MeasuredPoint], None]
-Measure = Callable[[Sequence[MeasuredPoint], Record], Awaitable[Sequence[MeasuredPoint]]]
-"""Measures what the points lack, records each new point, and returns those of the function."""
+Measure = Callable[[Sequence[MeasuredPoint], Record], Awaitable[FunctionMeasurement]]
+"""Measures what the points lack, and records each new point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +94,14 @@ def write_measurement(
             append_point(file, measured)
         typer.echo(measured.describe(), err=True)
 
-    async def run(points: Sequence[MeasuredPoint]) -> Sequence[MeasuredPoint]:
+    async def run(points: Sequence[MeasuredPoint]) -> FunctionMeasurement:
         return await measure(points, record)
 
     try:
         if output.plot is not None:
             require_extra()  # rather now than after the measurement
-        points = asyncio.run(run([] if file is None else read_points(file)))
-        profile = measured_profile(points, cold_start_ms=cold_start_ms)
+        measurement = asyncio.run(run([] if file is None else read_points(file)))
+        profile = measured_profile(measurement.points, cold_start_ms=cold_start_ms)
         if output.plot is not None:
             write_text(output.plot, profile_page(profile))
     except DocumentError as error:
@@ -97,15 +110,34 @@ def write_measurement(
         refuse([error])
     except OSError as error:
         refuse([f"{file} cannot be written: {reason_of(error)}"])
-    _print(profile, points, output)
+    _print(profile, measurement, output)
+
+
+def slowdown_by(
+    function: str, neighbour: str, rows: int, slowdown: Slowdown
+) -> Mapping[str, Mapping[str, float]]:
+    """Print the slowdown of a function's batch by a neighbour; return it as `interference`."""
+    typer.echo(
+        f"batch {rows} beside {neighbour} with {slowdown.neighbour_percent} %: median "
+        f"{slowdown.beside.median_ms:,.2f} ms, alone {slowdown.alone.median_ms:,.2f} ms",
+        err=True,
+    )
+    return {function: {neighbour: round(slowdown.interference_ratio, _RATIO_DIGITS)}}
 
 
 def _print(
-    profile: FunctionProfile, points: Sequence[MeasuredPoint], output: MeasurementOutput
+    profile: FunctionProfile, measurement: FunctionMeasurement, output: MeasurementOutput
 ) -> None:
-    text = as_yaml([profile], "Measured by esg profiles measure.")
+    points, interference = measurement.points, measurement.interference
+    remarks = ["Measured by esg profiles measure."]
+    if interference:
+        table = yaml.safe_dump(dict(interference), default_flow_style=True).strip()
+        remarks.append(f"For a scenario or a bundle: interference: {table}")
+        typer.echo(remarks[-1], err=True)
+    text = as_yaml([profile], *remarks)
     if str(output.out) != "-" or not output.to_json:
         write_text(output.out, text)
     if output.to_json:
         measured = [point.model_dump(mode="json", by_alias=True) for point in points]
-        typer.echo(json.dumps({"profile": to_manifest(profile), "points": measured}))
+        answer = {"profile": to_manifest(profile), "points": measured}
+        typer.echo(json.dumps(answer | ({"interference": interference} if interference else {})))

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import typer
 
+from scheduler.cli.failure import fail
 from scheduler.model.document_reader import Problem
 from scheduler.model.message_text import quoted, reason_of
 
@@ -48,11 +49,10 @@ def batch_sizes(text: str | None, batch_max: int) -> list[int]:
 
 def refuse(problems: Sequence[Problem | Exception | str]) -> NoReturn:
     """Print problems, and exit 1."""
-    for problem in problems[:_PROBLEMS_SHOWN_MAX]:
-        typer.echo(f"error: {problem}", err=True)
+    shown = [str(problem) for problem in problems[:_PROBLEMS_SHOWN_MAX]]
     if len(problems) > _PROBLEMS_SHOWN_MAX:
-        typer.echo(f"error: and {len(problems) - _PROBLEMS_SHOWN_MAX:,} more", err=True)
-    raise typer.Exit(1) from None
+        shown.append(f"and {len(problems) - _PROBLEMS_SHOWN_MAX:,} more")
+    fail(*shown)
 
 
 def write_text(out: Path, text: str) -> None:

@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from scheduler.cli.failure import failing_on, stopped_by_ctrl_c
 from workbench.series.executors import DaskError, SeriesProcesses
 from workbench.series.runs import JobT, OutcomeT, SeriesWorker, run_series
-
-_INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
 
 
 def run_with_bar(
@@ -42,18 +40,12 @@ def run_with_bar(
             done[number] = count
             bar.update(task, completed=sum(done))
 
-        try:
+        with failing_on(DaskError), stopped_by_ctrl_c():
             outcomes = run_series(jobs, worker, processes=processes, progress=update)
             for ended, (number, outcome) in enumerate(outcomes, start=1):
                 update(number, done_of(outcome))
                 bar.update(task, description=_description(ended, len(jobs)))
                 yield number, outcome
-        except DaskError as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            typer.echo("stopped", err=True)
-            raise typer.Exit(_INTERRUPTED) from None
 
 
 def _description(ended: int, jobs: int) -> str:

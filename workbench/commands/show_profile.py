@@ -32,10 +32,10 @@ def show_profiles(place: str, function: str | None, plot: Path | None) -> None:
         _print_header(bundle.header)
     for profile in profiles:
         spec = profile.spec
-        typer.echo(
-            f"{profile.metadata.name}: cold start {milliseconds(spec.cold_start_ms)} ms, output "
-            f"{spec.output_mib:g} MiB"
-        )
+        start = f"cold start {milliseconds(spec.cold_start_ms)} ms"
+        if spec.cold_start_p95_ms is not None:
+            start += f" (p95 {milliseconds(spec.cold_start_p95_ms)} ms)"
+        typer.echo(f"{profile.metadata.name}: {start}, output {spec.output_mib:g} MiB")
         for gpu in spec.gpus:
             typer.echo(f"{gpu.model}{', sparse' if gpu.sparse else ''}:")
             _print_gpu(gpu)

@@ -39,7 +39,8 @@ class DemoConfig:
         warm_up_s, seconds: durations of the warm-up, while pods start, and of the measurement after
             it.
         cool_down_s: limit of the time in which pods end after the last request, in seconds.
-        share: how pods hold their share of a GPU: always, or in slices of a pool, while they run.
+        share: form in which pods hold their share of a GPU: always, or in slices of a pool while
+            they run.
     """
 
     nodes: Sequence[dict[str, Any]]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal, NamedTuple
 
+from scheduler.model.grant import grant_of
 from scheduler.model.names import LABEL_FUNCTION, POOL_MEMBER
 from scheduler.model.plan import MS_PER_HOUR, Prices
-from scheduler.model.pod import grant_of
 from workbench.cluster.kubelet import is_ready
 from workbench.demo.results import RunResults, percentile
 

@@ -11,7 +11,7 @@ from scheduler.gateway.process import run_gateway
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.documents import Document, FunctionProfile, to_manifest
 from scheduler.model.function_server import FunctionServer, ServerProtocol
-from scheduler.model.pod import Grant, grant_annotations
+from scheduler.model.grant import Grant, grant_annotations
 from scheduler.settings import Settings
 from workbench.cluster.api_requests import (
     FUNCTION_PROFILES,

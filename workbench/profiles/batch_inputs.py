@@ -26,8 +26,8 @@ class BatchInputs:
 
     Args:
         metadata: the protocol's metadata object of the model.
-        sources: for inputs by name: a `.npy` file with rows, which are repeated, or the shape of
-            one row, as in ``3,224,224``.
+        sources: inputs by name: a `.npy` file with rows, which are repeated, or the shape of one
+            row, as in ``3,224,224``.
 
     Raises:
         InputError: a file or shape is invalid, or an input is unknown.

@@ -42,7 +42,7 @@ class BatchTimes:
 
     Attributes:
         runs: number of runs.
-        median_interval_ms, p95_interval_ms: their intervals; None: too few runs.
+        median_interval_ms, p95_interval_ms: confidence intervals; None: too few runs.
         cv_ratio: coefficient of variation: standard deviation over mean.
         is_precise: true if both intervals are as narrow as requested.
     """

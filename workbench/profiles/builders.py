@@ -13,6 +13,7 @@ def profile(
     rows: Mapping[str, Sequence[Row]] | Sequence[Row],
     *,
     cold_start_ms: float = 0.0,
+    cold_start_p95_ms: float | None = None,
     output_mib: float = 0.0,
     base_mib: int = 0,
     memory_mib: int = 100,
@@ -22,7 +23,8 @@ def profile(
     Args:
         name: name of the function.
         rows: configurations, on model "gpu" or per model.
-        cold_start_ms: time of a cold start.
+        cold_start_ms: median of a cold start.
+        cold_start_p95_ms: 95th percentile of it. Default: each takes the median.
         output_mib: size of the output of one request, in MiB.
         base_mib: memory of a process without its batch, in MiB.
         memory_mib: memory per unit of batch, in MiB.
@@ -46,6 +48,8 @@ def profile(
         for model, model_rows in models.items()
     ]
     spec = {"coldStartMs": cold_start_ms, "outputMib": output_mib, "gpus": gpus}
+    if cold_start_p95_ms is not None:
+        spec["coldStartP95Ms"] = cold_start_p95_ms
     return FunctionProfile.model_validate({"metadata": {"name": name}, "spec": spec})
 
 

@@ -6,8 +6,8 @@ plan chooses the points, unless all of the grid are wanted.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from itertools import groupby, product
 
@@ -69,6 +69,10 @@ class ClusterGrid:
         """All points, in the order of servers."""
         grid = product(sorted(self.gpu_percents), sorted(self.cpus), sorted(self.batches))
         return [(batch, cpu, percent) for percent, cpu, batch in grid]
+
+    def life_s(self, measurements: int) -> float:
+        """Return the longest life of a pod that answers a number of measurements, in seconds."""
+        return self.start_s + measurements * (self.precision.limit_s + _MARGIN_S)
 
 
 class ClusterMeasurement:
@@ -139,7 +143,7 @@ class ClusterMeasurement:
     async def _measure_share(
         self, cpu: int, percent: int, batches: Sequence[int]
     ) -> AsyncGenerator[MeasuredPoint]:
-        grid, spec = self._grid, self._grid.server.spec
+        grid = self._grid
         share = PodShare(
             batch=max(batches),
             cpu=cpu,
@@ -147,55 +151,86 @@ class ClusterMeasurement:
             memory_mib=grid.memory_mib,
             gpu_model=self._gpu_model,
         )
-        precision = grid.precision
-        async with measured_pod(
-            self._api,
-            grid.server,
-            share,
-            scheduler_name=grid.scheduler_name,
-            start_s=grid.start_s,
-            life_s=grid.start_s + len(batches) * (precision.limit_s + _MARGIN_S),
-            report=self._report,
-        ) as pod:
-            client = model_server(spec.protocol, pod.host, spec.port)
-            try:
-                cold_start_ms = await self._first_answer_ms(client, pod)
-                self._gpu_model = str(pod.grant.plan["gpu_model"])
-                server = MeasuredServer(
-                    client=client,
-                    model=grid.server.model,
-                    address=pod.name,
-                    function=spec.function,
-                    gpu_model=self._gpu_model,
-                    cpu=cpu,
-                    gpu_percent=percent,
-                    inputs=grid.inputs,
-                    memory_mib=lambda: grid.memory_mib,
-                )
-                facts = {
-                    "cold_start_ms": cold_start_ms,
-                    "neighbour_percent": await neighbour_percent(self._api, pod),
-                }
-                async for measured in measure_server(server, batches, precision, **facts):
-                    yield measured
-            finally:
-                await client.close()
+        life_s = grid.life_s(len(batches))
+        async with serving_pod(self._api, grid, grid.server, share, life_s, self._report) as pod:
+            self._gpu_model = str(pod.started.grant.plan["gpu_model"])
+            server = MeasuredServer(
+                client=pod.client,
+                model=grid.server.model,
+                address=pod.started.name,
+                function=grid.server.spec.function,
+                gpu_model=self._gpu_model,
+                cpu=cpu,
+                gpu_percent=percent,
+                inputs=grid.inputs,
+                memory_mib=lambda: grid.memory_mib,
+            )
+            facts = {
+                "cold_start_ms": pod.cold_start_ms,
+                "neighbour_percent": await neighbour_percent(self._api, pod.started),
+            }
+            async for measured in measure_server(server, batches, grid.precision, **facts):
+                yield measured
 
-    async def _first_answer_ms(self, client: ModelServer, pod: StartedPod) -> float | None:
-        """Wait for the first answer; return the time since the creation, if no pod was in the way.
 
-        Raises:
-            MeasuredPodError: the server does not become ready.
-        """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPod:
+    """A pod whose model server has answered.
+
+    Attributes:
+        client: client of the model server.
+        cold_start_ms: time from its creation to the first answer; None: it waited for a node.
+    """
+
+    started: StartedPod
+    client: ModelServer
+    cold_start_ms: float | None
+
+
+@asynccontextmanager
+async def serving_pod(  # noqa: PLR0913, PLR0917 - what a pod depends on
+    api: Api,
+    grid: ClusterGrid,
+    server: FunctionServer,
+    share: PodShare,
+    life_s: float,
+    report: Callable[[str], None],
+) -> AsyncIterator[ServingPod]:
+    """Create a pod as `measured_pod` does, and wait for its first answer.
+
+    Raises:
+        MeasuredPodError: the pod or its model server does not start.
+    """
+    async with measured_pod(
+        api,
+        server,
+        share,
+        scheduler_name=grid.scheduler_name,
+        start_s=grid.start_s,
+        life_s=life_s,
+        report=report,
+    ) as pod:
+        client = model_server(server.spec.protocol, pod.host, server.spec.port)
         try:
-            async with asyncio.timeout(self._grid.start_s):
-                await warm_up(client, self._grid.server.model, 1, pod=pod.name)
-        except TimeoutError:
-            raise MeasuredPodError(
-                f"model {self._grid.server.model} of pod {pod.name} is not ready after "
-                f"{self._grid.start_s:g} s at {pod.host}, port {self._grid.server.spec.port}; see "
-                "`kubectl logs`, or run the command where the addresses of pods are reachable"
-            ) from None
-        if pod.has_waited:
-            return None
-        return round(1000 * (time.monotonic() - pod.sent_s), _DIGITS)
+            cold_start_ms = await _first_answer_ms(client, pod, server, grid.start_s)
+            yield ServingPod(started=pod, client=client, cold_start_ms=cold_start_ms)
+        finally:
+            await client.close()
+
+
+async def _first_answer_ms(
+    client: ModelServer, pod: StartedPod, server: FunctionServer, start_s: float
+) -> float | None:
+    """Wait for the first answer; return the time since the creation, if no pod was in the way."""
+    try:
+        async with asyncio.timeout(start_s):
+            await warm_up(client, server.model, 1, pod=pod.name)
+    except TimeoutError:
+        raise MeasuredPodError(
+            f"model {server.model} of pod {pod.name} is not ready after {start_s:g} s at "
+            f"{pod.host}, port {server.spec.port}; see `kubectl logs`, or run the command where "
+            "the addresses of pods are reachable"
+        ) from None
+    if pod.has_waited:
+        return None
+    return round(1000 * (time.monotonic() - pod.sent_s), _DIGITS)

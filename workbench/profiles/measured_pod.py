@@ -20,7 +20,8 @@ from scheduler.gateway.scaling.pod_writes import create_pod, delete_pod
 from scheduler.gateway.scaling.pool_pod import new_name
 from scheduler.model import names
 from scheduler.model.function_server import FunctionServer
-from scheduler.model.pod import Grant, grant_of, has_ended
+from scheduler.model.grant import Grant, grant_of
+from scheduler.model.pod import has_ended
 from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_template import pod_of_template
 

@@ -24,7 +24,6 @@ from workbench.profiles.measured_rows import (
     MeasuredRows,
     Row,
     label,
-    read_rows,
 )
 from workbench.profiles.plausibility import implausible
 from workbench.profiles.profile_documents import as_yaml, gpu_section, profile_manifest
@@ -87,15 +86,6 @@ class Imported:
         """Render the documents below a comment with the counts."""
         comment = f"Imported from {quoted(self.file_name)} by esg profiles import."
         return as_yaml(self.profiles, comment, f"{self.summary()}.")
-
-
-def import_measurements(text: str, source: str, request: ImportRequest) -> Imported:
-    """Convert the text of a CSV; ``source`` is its path.
-
-    Raises:
-        DocumentError: the CSV is invalid or does not match the request.
-    """
-    return import_rows(read_rows(text, source, request.layout), request)
 
 
 def import_rows(read: MeasuredRows, request: ImportRequest) -> Imported:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.documents import Document, Slo, Stage, Workflow, WorkflowSpec
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS
-from workbench.profiles.measured_rows import CsvLayout, label
-from workbench.profiles.measurements import ImportRequest, import_measurements
+from workbench.profiles.measured_rows import CsvLayout, label, read_rows
+from workbench.profiles.measurements import ImportRequest, import_rows
 
 PERCENT_MIN = 15  # the smallest share: of those in steps of 5, next to a seventh
 _COLUMNS = ("model", "batch", "sm_pct", "quota_pct", "latency_ms")
@@ -72,8 +72,8 @@ def vision_documents(text: str, source: str, assumptions: Assumptions) -> list[D
         cold_start_ms=assumptions.cold_start_ms,
         output_mib=assumptions.output_mib,
     )
-    rows = _measurements({model: tables[model] for model in models}, assumptions)
-    profiles = import_measurements(rows, source, request).profiles
+    measured = _measurements({model: tables[model] for model in models}, assumptions)
+    profiles = import_rows(read_rows(measured, source, request.layout), request).profiles
     return [*profiles, *_workflows(model_of, tables, percent_min)]
 
 

@@ -3,11 +3,13 @@
 import logging
 import signal
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children
 from typing import Any
+
+from workbench.series.process_pool import process_pool
 
 LOCAL = "local"
 _CONNECT_S = 20  # until a Dask scheduler answers, and has a worker
@@ -41,7 +43,7 @@ class SeriesProcesses:
         count, earlier = min(self.count, jobs), set(active_children())
         with ExitStack() as stack:
             if self.dask is None:
-                pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+                pool = process_pool(count, start_method="spawn")
                 executor: Executor = stack.enter_context(pool)
             else:
                 executor = _dask_executor(self.dask, count, stack)

@@ -14,13 +14,13 @@ class CostSplit:
     Attributes:
         limit: least cost of the requests in time (`scheduler.search.cost_bound`).
         unserved: stages of dropped requests that never ran; not above 0.
-        batching: what the number of jobs in each run costs at least over the best batch, where a
+        batching: least cost of the number of jobs in each run over the best batch, where a
             millisecond is worth what it saves in the limit. Not below 0.
         planning: configurations other than these, for example faster ones as a margin for noise;
             negative where they are slower, and cheaper.
         noise: run times other than the profile's: noise, neighbours, runs that failures ended.
-        starts: what containers held while they started.
-        idle: what was held while nothing ran in it, transfers of inputs included.
+        starts: cost of containers while they started.
+        idle: cost of containers while nothing ran in them, transfers of inputs included.
         fragmentation: the rest of the nodes on which anything was held. It is paid where nodes are
             rented; the cost of a policy does not contain it.
     """

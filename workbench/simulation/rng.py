@@ -5,6 +5,7 @@ from math import exp, log
 
 import numpy as np
 
+REQUEST_NOISE_STREAM = 2  # of the stations: not among `Streams`
 _BLOCK = 512
 
 
@@ -15,17 +16,22 @@ class Streams:
     Attributes:
         policy: generator of the policy.
         noises: generators of the run times' noise, one per queue.
+        starts: generators of the cold starts' durations, one per function.
     """
 
     policy: np.random.Generator
     noises: tuple[np.random.Generator, ...]
+    starts: tuple[np.random.Generator, ...]
 
     @classmethod
-    def of(cls, seed: int, queues: int) -> "Streams":
+    def of(cls, seed: int, queues: int, functions: int) -> "Streams":
         """Spawn the streams of a run."""
-        policy, noise = np.random.SeedSequence(seed).spawn(2)
-        noises = tuple(np.random.Generator(np.random.PCG64(s)) for s in noise.spawn(queues))
-        return cls(np.random.Generator(np.random.PCG64(policy)), noises)
+        policy, noise, _, start = np.random.SeedSequence(seed).spawn(4)  # REQUEST_NOISE_STREAM: 2
+        noises, starts = (
+            tuple(np.random.Generator(np.random.PCG64(s)) for s in parent.spawn(count))
+            for parent, count in ((noise, queues), (start, functions))
+        )
+        return cls(np.random.Generator(np.random.PCG64(policy)), noises, starts)
 
 
 class Noise:

@@ -62,17 +62,18 @@ def assemble(
     fitting = shaped(catalogue, scenario, keys)
     cluster = SimulatedCluster(scenario)
     grants = GrantCache(cluster.ledger.fleet, scenario.rules.prices)
+    stages = sum(len(fitting.workflow(*key).spec.stages) for key in keys)
+    streams = Streams.of(seed, stages, len(fitting.profiles))
     functions = {
         name: Function(
             profile,
             len(cluster.gpu_uuids),
             scenario.rules.prices,
+            random,
             resizable=scenario.resizable,
         )
-        for name, profile in fitting.profiles.items()
+        for (name, profile), random in zip(fitting.profiles.items(), streams.starts, strict=True)
     }
-    stages = sum(len(fitting.workflow(*key).spec.stages) for key in keys)
-    streams = Streams.of(seed, stages)
     noises = (Noise(stream, scenario.noise_ratio) for stream in streams.noises)
     limits = stage_limits(fitting, scenario.rules.prices, scenario.fleet)
     workflows = _workflows(keys, fitting, scenario, functions, cluster, grants, noises, limits)
@@ -149,7 +150,7 @@ def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
         for index, stage in enumerate(spec.stages):
             function = functions[stage.function]
             before = [(i, transfers_ms[i]) for i in graph.predecessors[index]]
-            inputs = Inputs(before, slowness, function.cold_ms)
+            inputs = Inputs(before, slowness, function.slow_start_ms)
             queues.append(
                 StageQueue(
                     number=next(numbers),
@@ -167,7 +168,7 @@ def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
                     placer=Placer(
                         cluster.ledger.fleet,
                         f"{key[0]}/{key[1]}/{function.name}",
-                        cold_ms=function.cold_ms,
+                        cold_ms=function.slow_start_ms,
                         policy=scenario.placement,
                         mix_of=cluster.ledger.mix,
                     ),

@@ -7,6 +7,7 @@ import structlog
 
 from scheduler.agent.pods.granted_pod import GrantedPod
 from scheduler.cluster.api import Raw
+from scheduler.model.grant import Grant, grant_of
 from scheduler.model.names import (
     LABEL_FUNCTION,
     LABEL_STAGE,
@@ -14,7 +15,7 @@ from scheduler.model.names import (
     POOL_HOLDER,
     POOL_MEMBER,
 )
-from scheduler.model.pod import Grant, grant_of, has_ended, resource_claim
+from scheduler.model.pod import has_ended, resource_claim
 from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requested_gpu_percent, requests_whole_gpu
 

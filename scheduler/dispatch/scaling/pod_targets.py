@@ -60,7 +60,7 @@ class PodTarget(CountLimits):
         sized_rows_per_ms, time_ratio: rate, and correction of run times, for which the share was
             chosen.
         wanted_pods: pods that the function needs, which may be more than it may have.
-        pooled: they run in slices.
+        pooled: true if they run in slices.
         failed_starts: number of failures for which no pod of another share was stopped.
     """
 

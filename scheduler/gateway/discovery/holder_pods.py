@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler.model import names
-from scheduler.model.pod import grant_of, has_ended
+from scheduler.model.grant import grant_of
+from scheduler.model.pod import has_ended
 from scheduler.model.pod_fields import PodError
 from scheduler.model.pools import pool_role
 

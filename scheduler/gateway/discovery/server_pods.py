@@ -8,8 +8,9 @@ from scheduler.dispatch.pods import FunctionKey, Share
 from scheduler.gateway.discovery.holder_pods import is_member
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer, FunctionServerSpec
+from scheduler.model.grant import grant_of
 from scheduler.model.message_text import listed
-from scheduler.model.pod import CPU_MAX, PERCENT_MAX, grant_of, has_ended
+from scheduler.model.pod import CPU_MAX, PERCENT_MAX, has_ended
 from scheduler.model.pod_fields import PodError
 from scheduler.model.pod_resources import requested_cpu_milli
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.requests import Job, Request
 from scheduler.dispatch.workflow_queues import FunctionState
-from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
+from scheduler.gateway.calls import RETRY_AFTER_S, CallError, CallMovedError, InferAnswer, InferCall
+from scheduler.gateway.serving.call_log import CallLog
 from scheduler.gateway.serving.call_trace import (
     Attempt,
     CallTrace,
@@ -109,13 +110,18 @@ class ServedCall:
             )
 
     def record(
-        self, recorder: CallRecorder, traces: TraceRing, request: Request, ended_ms: float
+        self,
+        recorder: CallRecorder,
+        traces: TraceRing,
+        call_log: CallLog,
+        request: Request,
+        ended_ms: float,
     ) -> None:
         """Report the end of the call, unless another replica answers it."""
         result = self._report(recorder, ended_ms - request.arrival_ms)
         if result is None:
             return
-        traces.log_call(request, result, ended_ms)
+        call_log.call_ended(request, result, ended_ms)
         if traces.takes(result, self.call.headers):
             trace = self._trace(request, result, ended_ms)
             traces.add(trace)
@@ -177,6 +183,22 @@ class ServedCall:
         """Refuse the client's call, unless it was answered or given up."""
         if not self.answer.done():
             self.answer.set_exception(error)
+
+    def drop(self, job: Job, reason: str, age_ms: float) -> None:
+        """Refuse the call after its dispatcher has given it up at a job."""
+        key = "/".join(self.served.key)
+        if reason == "failed" and self.error is not None:
+            error = self.error
+        elif reason == "late":
+            error = CallError(
+                504 if job.execute_ms else 503,
+                f"{age_ms:.0f} ms after its arrival, the request to {key} cannot be in time any "
+                "more; send fewer requests, or add pods",
+                RETRY_AFTER_S,
+            )
+        else:
+            error = CallError(503, f"workflow {key} has changed; send the request again", 0.0)
+        self.fail(error)
 
     def time_out(self, timeout_ms: float) -> None:
         """Refuse the call when its own limit is over."""

@@ -1,7 +1,7 @@
 """``esg jobs``: compare policies of training clusters by job completion times."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from operator import itemgetter
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from scheduler.cli.failure import failing_on
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.message_text import os_error_text
 from studies.training.command.report import write_jobs_report
@@ -35,13 +36,9 @@ def compare_job_policies(
     to_json: bool,
 ) -> None:
     """Run each policy on each workload with each seed and value, and print the results."""
-    try:
+    with failing_on(DocumentError, JobsError):
         setups = _setups(setup, policies, workloads, seeds, assignments)
         jobs = _checked(setups)
-    except DocumentError as error:
-        raise _refused(map(str, error.problems)) from None
-    except JobsError as error:
-        raise _refused([str(error)]) from None
     if any(None in (run.workload, run.data) for run in setups):
         typer.echo("generated jobs and models, not measured", err=True)
     setups = _with_folders(setups, out)
@@ -138,9 +135,3 @@ def _wrote(out: Path, outcomes: Sequence[JobsOutcome]) -> bool:
         typer.echo(f"error: {os_error_text(error, out)}", err=True)
         return False
     return True
-
-
-def _refused(messages: Iterable[str]) -> typer.Exit:
-    for message in messages:
-        typer.echo(f"error: {message}", err=True)
-    return typer.Exit(1)

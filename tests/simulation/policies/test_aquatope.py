@@ -56,6 +56,7 @@ def test_the_same_seed_gives_the_same_answer():
     assert fixed(DOCUMENTS, 5) == fixed(DOCUMENTS, 5)
 
 
+@pytest.mark.slow
 def test_where_nothing_keeps_the_slo_what_keeps_it_most_probably():
     """Half of the time that the fastest takes: all that is left is to be fast."""
     documents = catalogue([rows(100.0)], slo_ms=25.0)

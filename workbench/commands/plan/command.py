@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from scheduler.cli.document_files import read_settings, read_sound
+from scheduler.cli.failure import fail, failing_on
 from scheduler.cli.fleet_file import read_fleet
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import Workflow
@@ -56,16 +57,13 @@ def print_plan(options: PlanOptions, *, plot: Path | None, to_json: bool) -> Non
         raise typer.BadParameter(f"{options.slack_ms} is not finite", param_hint="--slack-ms")
     catalogue = Catalogue.of(read_sound(options.profiles))
     settings = read_settings(**options.settings)
-    try:
+    with failing_on(UnknownDocumentError, PlanningError, MissingReportLibraryError):
         workflow = _workflow(catalogue, options.workflow)
         request = _request(options, workflow, settings)
         planned = planned_stage(Planner(catalogue, settings.rules), request, workflow)
         if plot is not None:
             costs = curves(catalogue, settings.rules, request)
             _write(plot, stage_page(planned, costs, facts(settings, request, planned.margin_ratio)))
-    except (UnknownDocumentError, PlanningError, MissingReportLibraryError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
     if to_json:
         typer.echo(json.dumps(planned.as_json()))
     else:
@@ -122,6 +120,5 @@ def _write(path: Path, page: str) -> None:
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
-        typer.echo(f"error: {path}: cannot be written: {reason_of(error)}", err=True)
-        raise typer.Exit(1) from None
+        fail(f"{path}: cannot be written: {reason_of(error)}")
     typer.echo(f"wrote {path}", err=True)

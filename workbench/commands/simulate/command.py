@@ -9,6 +9,7 @@ from typing import Any
 import typer
 import yaml
 
+from scheduler.cli.failure import fail, failing_on
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import Document
@@ -46,15 +47,11 @@ def compare_policies(
 ) -> None:
     """Run the experiment of file, options and assignments, and print its results."""
     if resume and out is None:
-        raise _refused("--continue: goes on with the runs in a folder; name it by --out")
-    try:
+        fail("--continue: goes on with the runs in a folder; name it by --out")
+    with failing_on(DocumentError, ScenarioError, UnknownPolicyError, UnknownDocumentError):
         experiment, documents = read_scenario(scenario, options, assignments, trace)
         ordered = experiment.jobs(out)
         warnings = checked(ordered, documents)
-    except DocumentError as error:
-        raise _refused(*map(str, error.problems)) from None
-    except (ScenarioError, UnknownPolicyError, UnknownDocumentError) as error:
-        raise _refused(str(error)) from None
     effective = yaml.safe_dump(experiment.effective(), sort_keys=False)
     if show_scenario:
         typer.echo(effective, nl=False)
@@ -83,19 +80,13 @@ def _print(outcomes: Sequence[Outcome], *, to_json: bool) -> None:
             print_differences(differences)
 
 
-def _refused(*messages: str) -> typer.Exit:
-    for message in messages:
-        typer.echo(f"error: {message}", err=True)
-    return typer.Exit(1)
-
-
 def _write_scenario(out: Path, effective: str) -> None:
     """Write the scenario that the results are of; read again, it orders the same runs."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / SCENARIO_FILE).write_text(effective, encoding="utf-8")
     except OSError as error:
-        raise _refused(os_error_text(error, out)) from None
+        fail(os_error_text(error, out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +118,7 @@ def _outcomes(series: _Series, out: Path | None, *, resume: bool) -> tuple[list[
         if cache is not None and sum(outcome.whole for outcome in numbered.values()) == len(jobs):
             cache.clear()
     except OSError as error:
-        raise _refused(os_error_text(error, out)) from None
+        fail(os_error_text(error, out))
     finally:  # an interrupted series keeps the runs that are complete
         outcomes = with_common_warm_up([numbered[number] for number in sorted(numbered)])
         written = out is None or not out.is_dir() or _wrote(write_results, out, outcomes, facts)
@@ -164,8 +155,5 @@ def _wrote(
 
 def _report_failures(outcomes: Sequence[Outcome]) -> None:
     """Print the failures; exit with a status that is not 0 after any."""
-    for outcome in outcomes:
-        if outcome.failure:
-            typer.echo(f"error: {outcome.job}: {outcome.failure}", err=True)
-    if any(outcome.failure for outcome in outcomes):
-        raise typer.Exit(1)
+    if failures := [f"{o.job}: {o.failure}" for o in outcomes if o.failure]:
+        fail(*failures)

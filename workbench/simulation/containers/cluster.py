@@ -60,7 +60,7 @@ class SimulatedCluster:
         self._fixed = scenario.idle_share and not scenario.resizable
         self._free_percent = [scenario.limits.percent_max] * len(self.gpu_uuids)
         self._free_cpu_milli = [shape.cpus * 1000 for shape in scenario.node_shapes]
-        self._keep_alive_ms = scenario.keep_alive_ms
+        self._keep_alive_ms = scenario.container_keep_alive_ms
         context_mib = scenario.limits.server_context_mib
         self._free_mib = [gpu.memory_mib - context_mib for gpu in fleet.gpus if gpu is not None]
         self._free_clients = [scenario.limits.clients_max] * len(self.gpu_uuids)
@@ -120,11 +120,18 @@ class SimulatedCluster:
     # -- containers that wait for a run ---------------------------------------------------------
 
     def start(
-        self, function: Function, grant: ContainerGrant, gpu: int, now_ms: float, ready_ms: float
+        self,
+        function: Function,
+        grant: ContainerGrant,
+        gpu: int,
+        now_ms: float,
+        *,
+        warm: bool = False,
     ) -> Container | None:
         """Start a container without a run; None if the GPU or its node has no room.
 
-        It holds its grant while it starts, as a container that starts for a run does.
+        It holds its grant while it starts, as a container that starts for a run does. ``warm``: it
+        is ready at once.
         """
         arrays = self.ledger.fleet.arrays
         if (
@@ -135,9 +142,11 @@ class SimulatedCluster:
         ):
             return None
         container = self._created_on(gpu, function, grant, now_ms)
-        container.ready_ms = container.idle_since_ms = ready_ms
+        if warm:
+            container.ready_ms = now_ms
+        container.idle_since_ms = container.ready_ms
         pool = container.pool
-        if ready_ms <= now_ms:
+        if container.ready_ms <= now_ms:
             pool.add_idle(container)
             self._unclaimed[gpu][container] = None
         else:
@@ -283,7 +292,7 @@ class SimulatedCluster:
         self._created += 1
         container = Container(self._created, function, grant, gpu, self.node_of[gpu])
         container.pooled = pooled
-        container.ready_ms = now_ms + function.cold_ms
+        container.ready_ms = now_ms + function.draw_start_ms()
         function.containers += 1
         self.containers_on[gpu][container] = None
         self._change_tenants(container.node, now_ms, 1)

@@ -1,11 +1,14 @@
 """Functions and their containers in the simulated cluster."""
 
 from collections.abc import Iterable
-from math import inf
+from math import exp, inf, log
+
+import numpy as np
 
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.plan import Candidate, Configuration, Prices
+from scheduler.search.margin import P95_Z
 from workbench.simulation.containers.configurations import (
     anywhere,
     cheapest_first,
@@ -71,6 +74,7 @@ class Function:
     """State that all queues of one function share: its containers are warm for each of them.
 
     Attributes:
+        cold_ms, slow_start_ms: median and 95th percentile of a start.
         containers: number of containers, including busy ones.
         unclaimed: number of containers without a run that no autoscaler holds.
         shared: warm containers, if each can run under any grant; otherwise None.
@@ -81,27 +85,45 @@ class Function:
         "_latencies_ms",
         "_pools",
         "_prices",
+        "_random",
+        "_start_sigma",
         "cold_ms",
         "containers",
         "name",
         "profile",
         "shared",
+        "slow_start_ms",
         "unclaimed",
     )
 
     def __init__(
-        self, profile: FunctionProfile, gpus: int, prices: Prices, *, resizable: bool
+        self,
+        profile: FunctionProfile,
+        gpus: int,
+        prices: Prices,
+        random: np.random.Generator,
+        *,
+        resizable: bool,
     ) -> None:
         self.profile = profile
         self._prices = prices
         self.name = profile.metadata.name
         self.cold_ms = profile.spec.cold_start_ms
+        self.slow_start_ms = profile.spec.slow_start_ms
+        self._random = random
+        self._start_sigma = log(self.slow_start_ms / self.cold_ms) / P95_Z if self.cold_ms else 0.0
         self.shared: WarmPool[Container] | None = WarmPool(gpus) if resizable else None
         self.containers = 0
         self.unclaimed = 0
         self._gpus = gpus
         self._pools: dict[tuple[str, int, int], WarmPool[Container]] = {}
         self._latencies_ms: dict[ContainerGrant, list[float]] = {}
+
+    def draw_start_ms(self) -> float:
+        """Draw the duration of a cold start: log-normal, where the profile has its p95."""
+        if not self._start_sigma:
+            return self.cold_ms
+        return self.cold_ms * exp(self._start_sigma * self._random.standard_normal())
 
     def pool(self, grant: ContainerGrant) -> WarmPool[Container]:
         """Return the warm containers that can run under a grant: all, if they are resizable.

@@ -37,7 +37,7 @@ class WarmPods:
             name: Placer(
                 state.cluster.ledger.fleet,
                 name,
-                cold_ms=function.cold_ms,
+                cold_ms=function.slow_start_ms,
                 policy=scenario.placement,
                 mix_of=state.cluster.ledger.mix,
             )

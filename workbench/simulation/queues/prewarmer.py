@@ -37,7 +37,7 @@ class Prewarmer:
                     self._events.push(now_ms + delay_ms, PREWARM_DUE, queue)
                     continue
             function = queue.function
-            due_ms = forecast.start_at_ms(queue.planned_ms, function.cold_ms)
+            due_ms = forecast.start_at_ms(queue.planned_ms, function.slow_start_ms)
             if due_ms <= now_ms:
                 if function.lacks(queue.preferred):
                     self._start(queue, now_ms)
@@ -61,13 +61,12 @@ class Prewarmer:
         """Start a container on the first GPU with room for it, walking from the queue's home."""
         function = queue.function
         grants = queue.minimum.grants if queue.preferred is None else (queue.preferred,)
-        ready_ms = now_ms + function.cold_ms
         for gpu in self._cluster.gpus_from(queue.placer.nodes_from_home):
             for grant in grants:
                 if grant.gpu_model != self._cluster.gpu_models[gpu]:
                     continue
-                container = self._cluster.start(function, grant, gpu, now_ms, ready_ms)
+                container = self._cluster.start(function, grant, gpu, now_ms)
                 if container is not None:
                     self.started += 1
-                    self._events.push(ready_ms, CONTAINER_READY, container)
+                    self._events.push(container.ready_ms, CONTAINER_READY, container)
                     return

@@ -43,7 +43,7 @@ def _on_every_gpu(state: SimulationState, kinds: Callable[[Function], Iterable[C
             for grant in state.grants.offers(kinds(function)).grants:
                 for gpu, model in enumerate(cluster.gpu_models):
                     if model == grant.gpu_model:
-                        cluster.start(function, grant, gpu, 0.0, 0.0)
+                        cluster.start(function, grant, gpu, 0.0, warm=True)
 
 
 def _largest_of_each_share(function: Function) -> Iterable[Candidate]:
@@ -107,6 +107,6 @@ def _in_turn(cluster: SimulatedCluster, busy: Mapping[Kind, float]) -> None:
 def _started(cluster: SimulatedCluster, kind: Kind) -> bool:
     function, grant = kind
     return any(
-        model == grant.gpu_model and cluster.start(function, grant, gpu, 0.0, 0.0) is not None
+        model == grant.gpu_model and cluster.start(function, grant, gpu, 0.0, warm=True) is not None
         for gpu, model in enumerate(cluster.gpu_models)
     )

@@ -13,7 +13,7 @@ from workbench.simulation.errors import PolicyError
 from workbench.simulation.events import CONTAINER_READY, RETRY, RUN_ENDED
 from workbench.simulation.loop import Job, Observers, SimulationLoop
 from workbench.simulation.result import Result, Span
-from workbench.simulation.rng import Noise
+from workbench.simulation.rng import REQUEST_NOISE_STREAM, Noise
 from workbench.simulation.scenario import ScenarioError
 from workbench.simulation.setup import SimulationState
 from workbench.simulation.stage_jobs import StageJob
@@ -23,8 +23,6 @@ from workbench.simulation.stations.shared_gpu import SharedGpu, StageExecution
 from workbench.simulation.stations.station import StageTask, Station
 from workbench.simulation.windows import DollarsOverTime
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
-
-_REQUEST_NOISE_STREAM = 2  # after those of `Streams`
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -55,7 +53,7 @@ class StationSimulation(SimulationLoop):
         policy.stations = self._stations
         self._gpus = [SharedGpu(scenario.interference_ratio) for _ in self._cluster.gpu_uuids]
         self._held_percents = [0] * len(self._gpus)
-        stream = np.random.SeedSequence(seed, spawn_key=(_REQUEST_NOISE_STREAM,))
+        stream = np.random.SeedSequence(seed, spawn_key=(REQUEST_NOISE_STREAM,))
         self._noise = Noise(np.random.default_rng(stream), scenario.request_noise_ratio)
         self._request_factors: dict[int, float] = {}
         self._skips_overruns = scenario.skip_overruns
