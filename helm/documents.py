@@ -35,6 +35,7 @@ OF_THE_CHART = {
     "autoscaled",
 }  # fmt: skip
 OF_THE_CHART_FOR_GATEWAYS = {
+    "group",
     "peers",
     "pod_name",
     "pod_namespace",

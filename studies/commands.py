@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from scheduler.cli.failure import fail
-from workbench.commands.comparison_options import Dask
+from workbench.commands.simulate_options import Dask
 
 _NAMES = "NAME[,NAME…]"
 _PANEL = "Studies"

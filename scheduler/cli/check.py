@@ -17,7 +17,7 @@ from scheduler.model.document_reader import Problem, stage_limit_problems
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.function_server import FunctionServer
-from scheduler.model.names import GROUP
+from scheduler.model.names import GROUP, LABEL_GATEWAY_GROUP
 from scheduler.settings import Settings
 
 
@@ -52,6 +52,7 @@ def check_documents(
             *_excess_problems(documents, fleet),
             *_cross_reference_problems(documents, settings, fleet),
             *_server_problems(documents),
+            *_group_problems(documents),
         ]
     )
     if not documents.documents and not problems:
@@ -144,6 +145,28 @@ def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
         else:
             continue
         yield Problem(source, f"FunctionServer {'/'.join(document.key)}", "spec.function", text)
+
+
+def _group_problems(documents: DocumentSet) -> Iterator[Problem]:
+    """Find functions that Workflows of two groups of gateways use: each has one owner."""
+    kinds = [document for _, document in documents.documents]
+    groups = {d.function_key: d.metadata.group for d in kinds if isinstance(d, FunctionServer)}
+    for source, document in documents.documents:
+        if not isinstance(document, Workflow):
+            continue
+        group = document.metadata.group
+        for function in dict.fromkeys(stage.function for stage in document.spec.stages):
+            owner = groups.setdefault((document.key[0], function), group)
+            if owner != group:
+                text = (
+                    f"function {function!r} is of {_named(owner)}, and this Workflow of "
+                    f"{_named(group)}; give those that share it the same {LABEL_GATEWAY_GROUP}"
+                )
+                yield Problem(source, f"Workflow {'/'.join(document.key)}", "metadata.labels", text)
+
+
+def _named(group: str) -> str:
+    return f"the gateway group {group!r}" if group else "no gateway group"
 
 
 def _unmeasured(documents: DocumentSet) -> list[Problem]:

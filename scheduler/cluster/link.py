@@ -10,7 +10,7 @@ from scheduler.cluster import binding
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.binding import Binding, BindResult
 from scheduler.cluster.claim_writer import ClaimWriter
-from scheduler.cluster.events import EventType, Recorder, Reference
+from scheduler.cluster.events import Recorder, RecordEvent
 from scheduler.cluster.leases import LeaseClient
 from scheduler.cluster.object_list import list_all
 from scheduler.cluster.owner_lease import (
@@ -91,15 +91,9 @@ class ClusterLink(Protocol):
     async def relist_pods(self) -> None:
         """Return when a list of all pods that began after this call has been passed on."""
 
-    def record_event(
-        self,
-        reference: Reference,
-        *,
-        type: EventType,  # noqa: A002 - Kubernetes' name for it
-        reason: str,
-        message: str,
-    ) -> None:
-        """Record an event on a pod or a node; returns at once and never raises."""
+    @property
+    def record_event(self) -> RecordEvent:
+        """Function that records an Event on a pod or a node."""
 
     def staleness_s(self) -> dict[str, float]:
         """Map each watched resource to the seconds since the server's last answer about it."""
@@ -147,8 +141,9 @@ class LiveCluster(ReflectorGroup):
         self._reflector = reflector
         self._monotonic = monotonic
         self._recorder = Recorder(api, clock=monotonic)
+        self.record_event: RecordEvent = self._recorder.record
         self.statuses: StatusWriter | None = StatusWriter(
-            api, self._recorder.record, monotonic=monotonic
+            api, self.record_event, monotonic=monotonic
         )
         self.owner_lease = self.status_lease = None
         if lease_namespace:
@@ -195,16 +190,6 @@ class LiveCluster(ReflectorGroup):
 
     async def relist_pods(self) -> None:
         await next(watch for watch in self._reflectors if watch.resource is PODS).relist()
-
-    def record_event(
-        self,
-        reference: Reference,
-        *,
-        type: EventType,  # noqa: A002
-        reason: str,
-        message: str,
-    ) -> None:
-        self._recorder.record(reference, type=type, reason=reason, message=message)
 
     def unwritten_claims(self) -> int:
         return 0 if self._claims is None else self._claims.unwritten_count()

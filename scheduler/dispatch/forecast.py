@@ -40,7 +40,3 @@ class Forecast:
         A past time means now; inf: no forecast.
         """
         return self.next_ms + planned_ms - cold_start_ms
-
-    def is_due(self, cold_start_ms: float, now_ms: float) -> bool:
-        """Return true from one cold start before the next arrival until it is overdue."""
-        return self.start_at_ms(0.0, cold_start_ms) <= now_ms <= self.next_ms + self.mean_ms

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import ALLOWUTF8
 from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
+from pydantic_core import to_json
 
 from scheduler.gateway import call_report
 from scheduler.gateway.page_history import PERIOD_S
@@ -19,6 +21,7 @@ from scheduler.server.background import repeat
 from scheduler.server.health_server import HealthServer, HealthSource
 
 _LATE_MAX = 100  # late requests of one answer
+_LINES = 200  # ends of calls rendered per turn of the event loop
 
 
 def late_requests(runtime: Runtime) -> list[dict[str, Any]]:
@@ -33,6 +36,17 @@ def request_report(runtime: Runtime, identifier: str) -> dict[str, Any] | None:
     if trace is None:
         return None
     return call_report.report(trace, unix_offset_ms=runtime.unix_offset_ms())
+
+
+async def recent_calls(runtime: Runtime) -> AsyncIterator[bytes]:
+    """Yield the ends of the last calls and batches, a list of `CallLog.lines`."""
+    lines = runtime.call_log.lines(runtime.unix_offset_ms())
+    separator = b"["
+    while part := list(islice(lines, _LINES)):
+        yield separator + to_json(part)[1:-1]
+        separator = b","
+        await asyncio.sleep(0)
+    yield b"]" if separator == b"," else b"[]"
 
 
 def run_times_report(runtime: Runtime, function: str) -> dict[str, Any] | None:
@@ -59,6 +73,7 @@ def admin_server(service: GatewayService) -> HealthServer:
     ``/v1/queues`` has rows that wait, pods of each function, and what is not used and why.
     With ``ESG_PAGE`` it has the live page, whose figures are those of ``/v1/overview``.
     ``/v1/requests`` has the last late requests, and ``/v1/requests/ID`` the stages of one.
+    ``/v1/calls`` has the ends of the last calls and batches, for `esg calibrate`.
     ``/v1/run-times/FUNCTION`` has the correction of the function's profile in each namespace.
 
     Raises:
@@ -93,6 +108,7 @@ def admin_server(service: GatewayService) -> HealthServer:
             "/v1/requests/": partial(request_report, service.runtime),
             "/v1/run-times/": partial(run_times_report, service.runtime),
         },
+        reports={"/v1/calls": partial(recent_calls, service.runtime)},
         has_page=settings.page,
         upstream=service.gateway.extender_url,
     )

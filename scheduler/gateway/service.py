@@ -178,20 +178,21 @@ class GatewayService:
             is_owner=self._is_owner,
             pods_wanted=self.pods_wanted,
             refusal=None if pools is None else pools.refusal,
+            group=gateway.group,
         )
         self._follow()
 
     def _follow(self) -> None:
         """Set the receivers of the watches, in the order of their first lists."""
-        namespace = self.gateway.namespace
+        namespace, group = self.gateway.namespace, self.gateway.group_selector
         if self.template_pods is not None:  # the sizes of new pods
             self.link.follow([(NODES, GpuNodes(self.template_pods.set_per_gpu))])
         self.link.follow(
             (
                 (FUNCTION_PROFILES, self.documents.store.profiles),
-                (WORKFLOWS.within(namespace), self.documents.store.workflows),
-                (FUNCTION_SERVERS.within(namespace), self.discovery.servers),
-                (SERVER_PODS.within(namespace), self.discovery.pods),
+                (WORKFLOWS.within(namespace).labelled(group), self.documents.store.workflows),
+                (FUNCTION_SERVERS.within(namespace).labelled(group), self.discovery.servers),
+                (SERVER_PODS.within(namespace).labelled(group), self.discovery.pods),
             )
         )
         if self.replicas is not None:

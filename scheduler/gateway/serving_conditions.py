@@ -40,9 +40,10 @@ class ServingConditions:
         pods_wanted: returns the pods that a function needs, for its server and ready pods.
         refusal: returns the reason why no pod of a template starts, or None; None: the gateway
             creates no pods.
+        group: group of this gateway; empty: none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         documents: ServedDocuments,
         discovery: Discovery,
@@ -50,11 +51,13 @@ class ServingConditions:
         is_owner: Callable[[str], bool],
         pods_wanted: Callable[[FunctionServer, int], int],
         refusal: ColdStartRefusal | None,
+        group: str = "",
     ) -> None:
         self._documents = documents
         self._discovery = discovery
         self._is_owner = is_owner
         self._pods_wanted = pods_wanted
+        self._where = f" in the gateway group {group}" if group else ""
         self._refusal = refusal
 
     def statuses(self) -> Iterator[DesiredStatus]:
@@ -107,7 +110,7 @@ class ServingConditions:
         for function in dict.fromkeys(stage.function for stage in workflow.spec.stages):
             state = states.get((key[0], function))
             if state is None:
-                text = f"no FunctionServer serves {function}"
+                text = f"no FunctionServer serves {function}{self._where}"
                 return ConditionState("False", "NoFunctionServer", text)
             if state.status != "True":
                 text = shortened(f"{function}: {state.message}")

@@ -9,6 +9,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from scheduler.model.names import LABEL_GATEWAY_GROUP
+
 
 class GatewaySettings(BaseSettings):
     """Settings of the gateway."""
@@ -36,6 +38,14 @@ class GatewaySettings(BaseSettings):
         max_length=63,
         description="the only namespace whose Workflows, FunctionServers and pods are served; "
         "empty: all",
+    )
+    group: str = Field(
+        "",
+        max_length=40,
+        pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+        description="the only Workflows, FunctionServers and pods that are served: those with this "
+        "value of the label esg-scheduler.io/gateway-group; empty: those without the label. "
+        "Gateways of several groups divide one namespace; a group has no pools",
     )
     default_namespace: str = Field(
         "default", max_length=63, description="namespace of a request whose path names none"
@@ -171,6 +181,18 @@ class GatewaySettings(BaseSettings):
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key must both be set, or neither")
         return self
+
+    @model_validator(mode="after")
+    def _group_has_no_pools(self) -> Self:
+        if self.group and self.holder_image:
+            raise ValueError("the pool of a namespace has one owner; unset group or holder_image")
+        return self
+
+    @property
+    def group_selector(self) -> str:
+        """Label selector of what the gateways of its group serve; no object is of two groups."""
+        label = LABEL_GATEWAY_GROUP
+        return f"{label}={self.group}" if self.group else f"!{label}"
 
     @property
     def further_issuers(self) -> frozenset[str]:

@@ -5,6 +5,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
+from scheduler.model.names import LABEL_GATEWAY_GROUP
+
 LATENCY_MAX_MS = 86_400_000.0  # one day; a larger number has most likely the wrong unit
 
 # A name must also be valid as a label value (Kubernetes: validation of label values, RFC 1123).
@@ -35,3 +37,9 @@ class Metadata(BaseModel):
     namespace: str | None = None
     uid: str = ""
     generation: int = 0
+
+    @property
+    def group(self) -> str:
+        """Group of gateways that serves the object; empty: none."""
+        labels = (self.model_extra or {}).get("labels") or {}
+        return str(labels.get(LABEL_GATEWAY_GROUP, ""))

@@ -13,7 +13,7 @@ ServerProtocol = Literal["http-binary", "http-json", "grpc"]
 Batching = Literal["gateway", "none"]
 Share = Literal["pooled", "reserved"]
 PODS_MAX = 10_000
-MIN_PODS, MAX_PODS, KEEP_ALIVE_S = 0, 20, 600.0
+MIN_PODS, MAX_PODS = 0, 20
 _OF_TEMPLATES = {
     **dict.fromkeys(
         ("min_pods", "max_pods", "keep_alive_s"), "scale selected pods by their own Deployment"
@@ -102,8 +102,8 @@ class FunctionServerSpec(DocumentModel):
         strict=True,
         ge=0,
         le=86_400,
-        description="time that the last idle pod of a template is kept, s; "
-        f"unset: {KEEP_ALIVE_S:g}",
+        description="time that the last idle pod of a template is kept, s; unset: learned from "
+        "the times between requests, and 600 before",
     )
     share: Share | None = Field(
         default=None,
@@ -157,9 +157,9 @@ class FunctionServerSpec(DocumentModel):
         return MAX_PODS if self.max_pods is None else self.max_pods
 
     @property
-    def keep_alive_ms(self) -> float:
-        """Time that the last idle pod of a template is kept."""
-        return 1000 * (KEEP_ALIVE_S if self.keep_alive_s is None else self.keep_alive_s)
+    def keep_alive_ms(self) -> float | None:
+        """Time that the last idle pod of a template is kept; None: it is learned."""
+        return None if self.keep_alive_s is None else 1000 * self.keep_alive_s
 
 
 class FunctionServer(DocumentModel):

@@ -40,6 +40,10 @@ CONDITION_VOIDED = f"{GROUP}/BindingsVoided"
 # Written by the gateway on the pods that it creates: the name of their FunctionServer.
 LABEL_GATEWAY_POOL = f"{GROUP}/gateway-pool"
 
+# Written on Workflows, FunctionServers and pods: the group of gateways that serves them (ADR 63). A
+# gateway creates the pods of a template with the label of their FunctionServer.
+LABEL_GATEWAY_GROUP = f"{GROUP}/gateway-group"
+
 # Written by the Binding: present if and only if the pod is bound.
 ANNOTATION_GPU = f"{GROUP}/gpu"
 ANNOTATION_GPU_PERCENT = f"{GROUP}/gpu-percent"

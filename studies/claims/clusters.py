@@ -10,6 +10,7 @@ from studies.claims.training import (
     RivalComparison,
     best_effort_s,
     loads,
+    lost_utility_ratio,
     makespan_s,
     mean_jct_s,
     missed_ratio,
@@ -208,6 +209,27 @@ def a_online_changes(data: Path) -> list[ClaimedChange]:
             own="a-online", rival=rival, environment="andreas", cells=cells, figure=mean_jct_s
         ).change(data, "mean JCT", 0.0)
         for rival in ("fifo", "srtf")
+    ]
+
+
+def oasis_changes(data: Path) -> list[ClaimedChange]:
+    """Compare the lost utility with orders that refuse no job, and with elastic workers."""
+    cells = [
+        Cell(label=f"load {ratio:g}", settings={"load_ratio": ratio})
+        for ratio in (0.25, 0.5, 1.0, 2.0)
+    ]
+    lost = "lost utility"
+    return [
+        RivalComparison(
+            own=own, rival=rival, environment="servers", cells=cells, figure=lost_utility_ratio
+        ).change(data, what, 0.0)
+        for own, rival, what in (
+            ("oasis", "fifo", lost),
+            ("oasis", "edf", lost),
+            ("oasis", "optimus", lost),
+            ("oasis", "srtf", lost),
+            ("oasis low_price_ratio=250", "srtf", f"{lost}, low price 1,000 times as high,"),
+        )
     ]
 
 

@@ -16,6 +16,7 @@ from studies.oracles.pollux import workload_file
 from studies.training.engine import simulate_jobs
 from studies.training.environment import JobEnvironment
 from studies.training.environments.andreas import AndreasEnvironment
+from studies.training.environments.servers import ServerEnvironment
 from studies.training.environments.shockwave import ShockwaveJob
 from studies.training.result import JobsResult
 from studies.training.runs.setup import JobsSetup, load
@@ -128,6 +129,13 @@ def price_dollars(environment: JobEnvironment[Any], result: JobsResult) -> float
     if not isinstance(environment, AndreasEnvironment):
         raise TypeError(f"{type(environment).__name__} has no prices")
     return environment.price_dollars(result)
+
+
+def lost_utility_ratio(environment: JobEnvironment[Any], result: JobsResult) -> float:
+    """Return the part of the largest utility of all jobs that is not reached."""
+    if not isinstance(environment, ServerEnvironment):
+        raise TypeError(f"{type(environment).__name__} has no utilities")
+    return environment.lost_utility_ratio(result)
 
 
 def worst_fairness_ratio(environment: JobEnvironment[Any], result: JobsResult) -> float:

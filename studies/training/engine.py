@@ -148,14 +148,14 @@ class _Run:
 
 
 def _record(job: TrainingJob) -> JobRecord:
-    if job.start_s is None or job.end_s is None:
+    if job.end_s is None:
         raise AssertionError(f"job {job.name} has not ended")
     return JobRecord(
         job.name,
         job.model,
         job.submit_s,
         job.gpus,
-        job.start_s,
+        job.end_s if job.start_s is None else job.start_s,
         job.end_s,
         job.service_gpu_s,
         job.restarts,

@@ -230,6 +230,43 @@ class HeterogeneousJob(TrainingJob):
         """Cost of each second after the deadline; also the job's weight."""
 
 
+class ParameterServerJob(TrainingJob):
+    """Capability: workers of one GPU each train chunks of data, with parameter servers on CPUs.
+
+    Workers do not wait for one another, so each trains chunks at the same speed.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def chunks(self) -> int:
+        """Chunks of the data, which is the largest useful number of workers."""
+
+    @property
+    @abstractmethod
+    def epochs(self) -> int:
+        """Number of times that each chunk is trained."""
+
+    @property
+    @abstractmethod
+    def chunk_s(self) -> float:
+        """Time of a worker for one chunk, including its exchange with the servers."""
+
+    @property
+    @abstractmethod
+    def server_cpus(self) -> int:
+        """CPUs of a parameter server."""
+
+    @abstractmethod
+    def servers(self, workers: int) -> int:
+        """Return the least parameter servers with the bandwidth of so many workers."""
+
+    @abstractmethod
+    def utility(self, completion_s: float) -> float:
+        """Return the value of a completion so long after the submission; it never rises."""
+
+
 class ThroughputJob(PredictableJob):
     """Capability: steps per second at the requested GPUs, alone and next to another job."""
 

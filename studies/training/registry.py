@@ -38,6 +38,7 @@ POLICIES = {  # imported on demand: some compile kernels
     "andreas": "andreas:Andreas",
     "a-online": "a_online:AOnline",
     "bftrainer": "bftrainer:BfTrainer",
+    "oasis": "oasis:Oasis",
     "dag-fifo": "dag_fifo:DagFifo",
     "dag-fair": "dag_fair:DagFair",
     "dag-shortest": "dag_shortest:DagShortest",
@@ -55,6 +56,7 @@ ENVIRONMENTS = {
     "executors": "executors:ExecutorEnvironment",
     "shockwave": "shockwave:ShockwaveEnvironment",
     "transient": "transient:TransientEnvironment",
+    "servers": "servers:ServerEnvironment",
 }
 
 

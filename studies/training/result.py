@@ -14,7 +14,8 @@ class JobRecord:
 
     Attributes:
         name, model, submit_s, gpus: values of the trace.
-        start_s, end_s: times of first placement and completion.
+        start_s, end_s: times of first placement and completion; both the end of a job that never
+            ran.
         service_gpu_s: GPU-seconds that it received.
         restarts: number of restarts after the first start.
         deadline_s: time by which it should end; inf: best effort.

@@ -200,3 +200,26 @@ def test_several_replicas() -> None:
     )
     single = dict(containers(installed()))["Deployment/gateway"]
     assert "ESG_GATEWAY_PEERS" not in {variable["name"] for variable in single["env"]}
+
+
+def test_groups_have_gateways_of_their_own() -> None:
+    """Each has a Deployment, Services, a budget and a policy that select its pods alone."""
+    objects = installed(groups=["a"], replicas=2, pods={"namespaces": ["vision"]})
+    for suffix in ("-gateway", "-gateway-a"):
+        selector = one(objects, "Deployment", suffix)["spec"]["selector"]["matchLabels"]
+        assert selector["app.kubernetes.io/component"] == suffix[1:]
+        assert one(objects, "Service", suffix)["spec"]["selector"] == selector
+        assert one(objects, "Service", f"{suffix}-metrics")["spec"]["selector"] == selector
+        for kind, field in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
+            assert one(objects, kind, suffix)["spec"][field]["matchLabels"] == selector
+    variables = {
+        suffix: environment(
+            one(objects, "Deployment", suffix)["spec"]["template"]["spec"]["containers"][0]
+        )
+        for suffix in ("-gateway", "-gateway-a")
+    }
+    assert "ESG_GATEWAY_GROUP" not in variables["-gateway"]
+    assert variables["-gateway-a"]["ESG_GATEWAY_GROUP"] == "a"
+    assert variables["-gateway-a"]["ESG_GATEWAY_PEERS"].endswith("component=gateway-a")
+    assert "ESG_GATEWAY_HOLDER_IMAGE" in variables["-gateway"]
+    assert "ESG_GATEWAY_HOLDER_IMAGE" not in variables["-gateway-a"]

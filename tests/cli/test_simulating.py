@@ -121,7 +121,7 @@ def test_the_effective_scenario_is_a_scenario_file(tmp_path):
     assert simulate(file, "--show-scenario", quick=False).stdout == text
     keys = yaml.safe_load(text)
     absent = {"warmup_ms", "requests", "profiles", "workload", "slo_factor", "margin_ratio"}
-    absent |= {"objective"}
+    absent |= {"objective", "keep_alive_ms"}
     assert set(keys) == Experiment.model_fields.keys() - absent
     assert (keys["noise_ratio"], keys["policies"]) == (0.2, ["minimum"])
 

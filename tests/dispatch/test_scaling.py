@@ -355,29 +355,48 @@ def test_functions_of_many_workflows_have_no_pods_without_requests(number):
 
 
 def starts_of_rare_requests(scaled):
-    """Serve a request each 100 s, and return when pods started."""
+    """Serve a request each 100 s, and return when pods started, once the gaps are known."""
     scaled.scale(0.0)
     starts_ms = []
-    for now_ms in range(1_000, 400_000, 1_000):
+    for now_ms in range(1_000, 1_400_000, 1_000):
         if now_ms % 100_000 == 0:
             scaled.owner.arrive(now_ms=float(now_ms))
         scaled.end_runs(now_ms + 50.0)
-        if scaled.scale(now_ms + 100.0).starts:
+        if scaled.scale(now_ms + 100.0).starts and now_ms > 800_000:
             starts_ms.append(now_ms)
     return starts_ms
 
 
-def test_a_rare_request_finds_its_pod_started_before():
-    """The pod starts one cold start before the predicted arrival, and ends when none comes."""
+def test_rare_requests_find_the_last_pod():
+    """It has learned to stay for longer than the gaps of 100 s."""
+    scaled = Scaled()
+    assert not starts_of_rare_requests(scaled)
+    assert len(scaled.pods) == 1
+
+
+def test_with_a_keep_alive_of_its_own_each_rare_request_starts_a_pod():
+    """Nothing returns before it, and nothing is kept for longer."""
     starts_ms = starts_of_rare_requests(Scaled(keep_alive_ms=1_000.0))
-    assert any(start_ms % 100_000 > 90_000 for start_ms in starts_ms[2:])
+    assert [start_ms % 100_000 for start_ms in starts_ms] == [0] * len(starts_ms) != []
 
 
-def test_a_rare_request_finds_its_pod_started_before_though_its_start_be_slow():
-    """The pod starts the 95th percentile of a start before the predicted arrival."""
-    slow = profile("f0", ROWS, cold_start_ms=500.0, cold_start_p95_ms=30_000.0)
-    starts_ms = starts_of_rare_requests(Scaled(keep_alive_ms=1_000.0, profiles={"f0": slow}))
-    assert any(60_000 < start_ms % 100_000 < 75_000 for start_ms in starts_ms[2:])
+@pytest.mark.parametrize(("p95_ms", "before_s"), [(None, 2), (30_000.0, 32)])
+def test_a_pod_returns_the_95th_percentile_of_a_start_before_the_request(p95_ms, before_s):
+    """A request each quarter of an hour: the pod ends, and returns a minute before the next one."""
+    slow = profile("f0", ROWS, cold_start_ms=500.0, cold_start_p95_ms=p95_ms)
+    scaled = Scaled(profiles={"f0": slow})
+    scaled.scale(0.0)
+    period_ms, starts_ms, pods = 900_000, [], {}
+    for now_ms in range(1_000, 8 * period_ms, 1_000):
+        if now_ms % period_ms == 0:
+            scaled.owner.arrive(now_ms=float(now_ms))
+        scaled.end_runs(now_ms + 50.0)
+        if scaled.scale(now_ms + 100.0).starts:
+            starts_ms.append(now_ms % period_ms)
+        pods[now_ms] = len(scaled.pods)
+    assert starts_ms[-1] == 840_000 - 1_000 * (before_s - 1)
+    assert pods[7 * period_ms + 300_000] == 0
+    assert pods[8 * period_ms - 1_000] == 1
 
 
 def test_a_rise_doubles_at_most_and_nothing_goes_right_after_it():

@@ -178,6 +178,9 @@ async def test_the_page_shows_workflows_and_late_requests(tmp_path):
         assert (request["workflow"], request["result"]) == ("w", "hit")
         assert request["stages"][0]["pod"] == "n/f-0"
         assert (await gateway.health("/v1/requests"))[1] == "[]"
+        call, batch = json.loads((await gateway.health("/v1/calls"))[1])
+        assert (call["event"], call["workflow"], call["result"]) == ("call ended", "w", "hit")
+        assert (batch["event"], batch["stage"]) == ("batch ended", request["stages"][0]["stage"])
 
 
 async def test_late_requests_are_exemplars_of_the_durations(tmp_path):

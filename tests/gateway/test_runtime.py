@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.model_server import ModelServerError
-from scheduler.gateway.serving import batch_runner, call_trace
+from scheduler.gateway.serving import call_log
+from scheduler.gateway.serving.call_log import BATCH_ENDED, CALL_ENDED
 from scheduler.oip.errors import MessageError
 from tests.examples import examples
 from tests.gateway.harness import eventually
 from tests.gateway.ready_pods import MODEL
 from tests.gateway.runtime_bed import bed, expected, rows
-from workbench.simulation.gateway_log import BATCH_ENDED, CALL_ENDED
+from tests.waiting import until
 
 CHAIN = {"a": (), "b": ("a",)}
 GONE = ModelServerError(502, "the connection was reset", retryable=True)
@@ -72,14 +73,14 @@ class DebugLog:
 
 async def test_batches_are_logged_for_calibration(monkeypatch):
     """A line has what the simulator's calibration reads, as JSON can write it."""
-    monkeypatch.setattr(batch_runner, "log", DebugLog())
+    monkeypatch.setattr(call_log, "log", DebugLog())
     async with bed() as running:
         running.serve("w", {"a": ()}, latency_ms=20.0)
         await running.outputs("w", rows(3, 1))
-    ((event, fields),) = batch_runner.log.lines
+    (event, fields), _ = call_log.log.lines
     assert event == BATCH_ENDED
-    assert json.loads(json.dumps(fields)) | {"queue_s": [0.0], "execute_s": 0.1} == {
-        "namespace": "default", "workflow": "w", "stage": "a", "rows": 3, "queue_s": [0.0],
+    assert json.loads(json.dumps(fields)) | {"execute_s": 0.1} == {
+        "namespace": "default", "workflow": "w", "stage": "a", "rows": 3,
         "execute_s": 0.1, "profiled_s": 0.02, "gpu_model": MODEL, "cpu": 1, "gpu_percent": 100,
         "memory_mib": 1000,
     }  # fmt: skip
@@ -87,19 +88,35 @@ async def test_batches_are_logged_for_calibration(monkeypatch):
 
 async def test_calls_are_logged_for_calibration(monkeypatch):
     """A line for each call of a whole workflow, with or without an answer; none for one stage."""
-    monkeypatch.setattr(call_trace, "log", DebugLog())
+    monkeypatch.setattr(call_log, "log", DebugLog())
     async with bed() as running:
         running.serve("w", {"a": ()}, latency_ms=20.0)
         await running.outputs("w", rows(3, 1))
         await running.outputs("w", rows(3, 1), stage="a")
         _, first = await running.busy("w")
         first.cancel()
-    (_, answered), (event, cancelled) = call_trace.log.lines
+    calls = [line for line in call_log.log.lines if line[0] == CALL_ENDED]
+    (_, answered), (event, cancelled) = calls
     assert event == CALL_ENDED
     fields = json.loads(json.dumps(answered))
     assert 0 <= fields.pop("latency_s") < fields.pop("allowed_s")
     assert fields == {"namespace": "default", "workflow": "w", "result": "hit"}
     assert cancelled["result"] == "dropped"
+
+
+async def test_the_last_calls_and_batches_are_in_memory():
+    """None is missing in their window: calls before the first batch that is kept are left out."""
+    async with bed() as running:
+        running.runtime.call_log = running.runtime._batches._call_log = call_log.CallLog(3)
+        running.serve("w", {"a": (), "b": ("a",)}, latency_ms=20.0)
+        for seed in range(3):
+            await running.outputs("w", rows(3, seed))
+            ended_ms = running.runtime.now_ms()  # the clock has milliseconds
+            await until(lambda ended_ms=ended_ms: running.runtime.now_ms() > ended_ms)
+        lines = [*running.runtime.call_log.lines(1e9)]
+    assert [line["event"] for line in lines] == [CALL_ENDED] * 2 + [BATCH_ENDED] * 3
+    assert [line.get("stage") for line in lines[2:]] == ["b", "a", "b"]
+    assert lines[0]["timestamp"].startswith("1970-01-12T")
 
 
 async def test_calls_share_batches_while_a_pod_is_busy():

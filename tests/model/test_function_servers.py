@@ -40,7 +40,7 @@ def test_limits_of_pods_have_defaults():
     assert limited.spec.keep_alive_ms == 60_000.0
     limits = of_template().spec
     assert limits.pods_min <= limits.pods_max
-    assert limits.keep_alive_ms > 0.0
+    assert limits.keep_alive_ms is None
 
 
 def test_pods_of_a_selector_have_all_of_its_labels():

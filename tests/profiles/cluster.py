@@ -43,7 +43,7 @@ class SharingServer(TimedServer):
     running: int = 0
 
     async def spend_time(self, rows):
-        is_slow = any(other.running for other in self.on_gpu if other is not self)
+        is_slow = any(server.running for server in self.on_gpu if server is not self)
         self.running += 1
         try:
             await asyncio.sleep((SLOWDOWN if is_slow else 1.0) * self.run_ms / 1000)

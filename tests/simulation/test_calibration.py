@@ -2,18 +2,21 @@
 
 import json
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from typer.testing import CliRunner
 
 from scheduler.cli.commands import app
+from scheduler.gateway.serving.call_log import BATCH_ENDED, CALL_ENDED
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import to_manifest
+from tests.http_in_thread import served_in_thread
 from tests.simulation.harness import Poisson, quiet, run
 from workbench.profiles.builders import GPU, profile, workflow
 from workbench.simulation.calibration import CallOutcome, calibrate, replay
-from workbench.simulation.gateway_log import BATCH_ENDED, CALL_ENDED, read_log
+from workbench.simulation.gateway_log import read_log
 
 SLOWER, NOISE_RATIO = 1.25, 0.1
 NODES_LATER = 8
@@ -154,8 +157,8 @@ def calibrated(log, tmp_path, monkeypatch):
     )
     paths = ["--scenario", tmp_path / "scenario.yaml", "--profiles", tmp_path / "documents.yaml"]
 
-    def command(*words):
-        done = CliRunner().invoke(app, ["calibrate", *map(str, [log, *paths, *words])])
+    def command(*words, source=(log,)):
+        done = CliRunner().invoke(app, ["calibrate", *map(str, [*source, *paths, *words])])
         assert done.exit_code == 0, done.output
         return done.stdout
 
@@ -192,6 +195,32 @@ def test_the_command_answers_what_a_change_would_do(calibrated):
     as_recorded = json.loads(calibrated("--json"))
     assert "changed" not in as_recorded
     assert as_recorded["simulated"] == figures["simulated"]
+
+
+def test_the_calls_of_a_live_gateway_are_a_log(calibrated, log):
+    """Those that it has in memory, by its URL, are compared as a log with the same lines."""
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()[2:]]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            text = json.dumps(lines if self.path == "/v1/calls" else []).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_):
+            pass
+
+    with served_in_thread(Handler) as url:
+        assert calibrated("--nodes", 5, source=("--from", url)) == calibrated("--nodes", 5)
+
+
+def test_a_gateway_that_cannot_be_read():
+    """The message names it."""
+    done = CliRunner().invoke(app, ["calibrate", "--from", "http://127.0.0.1:1"])
+    assert done.exit_code == 1
+    assert "cannot read http://127.0.0.1:1" in done.stderr
 
 
 BATCH = {

@@ -238,18 +238,19 @@ class ApiRequests:
 
 
 def selected(namespace: str, query: Mapping[str, Any]) -> Matches:
-    """Return the test for a namespace and for selectors, which are equalities here.
+    """Return the test for a namespace and for selectors: equalities, and labels that are not there.
 
     Raises:
-        StatusError: 400; a selector is not an equality.
+        StatusError: 400; a selector is neither.
     """
     fields, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
     pairs = [_equality(part) for part in fields.split(",") if part]
-    tests = [(tuple(path.split(".")), value) for path, value in pairs]
-    tests += [
-        (("metadata", "labels", name), value)
-        for name, value in (_equality(part) for part in labels.split(",") if part)
+    tests: list[tuple[tuple[str, ...], str | None]] = [
+        (tuple(path.split(".")), value) for path, value in pairs
     ]
+    for part in filter(None, labels.split(",")):
+        name, value = (part[1:], None) if part.startswith("!") else _equality(part)
+        tests.append((("metadata", "labels", name), value))
     if namespace:
         tests.append((("metadata", "namespace"), namespace))
     return lambda item: all(_field(item, path) == value for path, value in tests)

@@ -6,12 +6,13 @@ out when it runs, so that help is quick.
 
 import typer
 
-from workbench.commands.comparison_options import calibrate, simulate
+from workbench.commands.calibrate_options import calibrate
 from workbench.commands.demo_options import demo
 from workbench.commands.document_options import reference, samples
 from workbench.commands.local_options import local
 from workbench.commands.measure_options import measure
 from workbench.commands.profile_options import import_profiles, plan, refresh, show
+from workbench.commands.simulate_options import simulate
 
 _PANEL = "On a desk"
 

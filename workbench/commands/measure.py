@@ -1,6 +1,7 @@
 """``esg profiles measure``: the profile of a model server that runs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
 import typer
@@ -29,6 +30,9 @@ from workbench.profiles.interference import ServerBatches, measure_slowdown
 from workbench.profiles.measured_points import MeasuredPoint
 from workbench.profiles.measured_rows import label
 from workbench.profiles.server_measurement import MeasuredServer, batch_run, measure_server
+from workbench.profiles.server_start import started_server
+
+_START_DIGITS = 1  # of a cold start in ms, for which a server is called fifty times a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,8 @@ class MeasureOptions:
         gpu_index: NVML's index of the server's GPU.
         pids: processes of the server.
         memory_mib: GPU memory of the server.
+        start_command: command of the shell that starts the server; None: it runs.
+        start_s: longest time until it is ready, in seconds.
         beside: URL and model of a server on the same GPU, as URL/MODEL; None: none.
         beside_percent: GPU share of that server.
     """
@@ -62,6 +68,8 @@ class MeasureOptions:
     memory_mib: int | None
     cold_start_ms: float | None
     precision: Precision
+    start_command: str | None
+    start_s: float
     beside: str | None
     beside_percent: int
 
@@ -74,40 +82,73 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
     neighbour = _address(neighbour_url, "--beside URL/MODEL") if options.beside else None
 
     async def measure(points: Sequence[MeasuredPoint], record: Record) -> FunctionMeasurement:
-        protocol = options.protocol or await protocol_of(address, options.model)
-        client = model_server(protocol, address.host, address.port)
-        try:
-            server = _server(options, client)
-            own = [measured for measured in points if measured.function == server.function]
-            done = {measured.key for measured in own if measured.is_precise}
-            missing = [rows for rows in batches if server.key(rows) not in done]
-            if len(missing) < len(batches):
-                typer.echo(
-                    f"{len(batches) - len(missing)} of {len(batches)} batches are in "
-                    f"{output.points}; they are not measured again",
-                    err=True,
-                )
-            with progress_bar("batches", total=len(missing)) as advance:
-                async for measured in measure_server(server, missing, options.precision):
-                    own.append(measured)
-                    record(measured)
-                    advance()
-            interference: Mapping[str, Mapping[str, float]] = {}
-            if neighbour is not None:
-                beside = ServerBatches(
-                    protocol=await protocol_of(neighbour, neighbour_model),
-                    host=neighbour.host,
-                    port=neighbour.port,
-                    model=neighbour_model,
-                    rows=max(batches),
-                    inputs={},
-                )
-                interference = await _measure_beside(beside, server, options)
-            return FunctionMeasurement(own, interference)
-        finally:
-            await client.close()
+        async with _serving(options, address) as elapsed_ms:
+            protocol = options.protocol or await protocol_of(address, options.model)
+            client = model_server(protocol, address.host, address.port)
+            try:
+                server = _server(options, client)
+                facts = await _start_facts(server, min(batches), elapsed_ms)
+                own = [measured for measured in points if measured.function == server.function]
+                done = {measured.key for measured in own if measured.is_precise}
+                missing = [rows for rows in batches if server.key(rows) not in done]
+                if len(missing) < len(batches):
+                    typer.echo(
+                        f"{len(batches) - len(missing)} of {len(batches)} batches are in "
+                        f"{output.points}; they are not measured again",
+                        err=True,
+                    )
+                with progress_bar("batches", total=len(missing)) as advance:
+                    async for measured in measure_server(
+                        server, missing, options.precision, **facts
+                    ):
+                        own.append(measured)
+                        record(measured)
+                        advance()
+                interference: Mapping[str, Mapping[str, float]] = {}
+                if neighbour is not None:
+                    beside = ServerBatches(
+                        protocol=await protocol_of(neighbour, neighbour_model),
+                        host=neighbour.host,
+                        port=neighbour.port,
+                        model=neighbour_model,
+                        rows=max(batches),
+                        inputs={},
+                    )
+                    interference = await _measure_beside(beside, server, options)
+                return FunctionMeasurement(own, interference)
+            finally:
+                await client.close()
 
     write_measurement(measure, output, cold_start_ms=options.cold_start_ms)
+
+
+def _serving(
+    options: MeasureOptions, address: ServerAddress
+) -> AbstractAsyncContextManager[Callable[[], float] | None]:
+    """Start the server while inside, if a command is given; yields the time since then, in ms."""
+    if options.start_command is None:
+        return nullcontext()
+
+    async def is_ready() -> bool:
+        try:
+            await protocol_of(address, options.model)
+        except LocalServerError:
+            return False
+        return True
+
+    return started_server(options.start_command, is_ready, start_s=options.start_s)
+
+
+async def _start_facts(
+    server: MeasuredServer, rows: int, elapsed_ms: Callable[[], float] | None
+) -> dict[str, float]:
+    """Run the first batch of a server that was started; return the time since its start."""
+    if elapsed_ms is None:
+        return {}
+    await batch_run(server.client, server.model, await server.batch_inputs(), rows)()
+    cold_start_ms = round(elapsed_ms(), _START_DIGITS)
+    typer.echo(f"cold start: {cold_start_ms:,.0f} ms from the command to the first batch", err=True)
+    return {"cold_start_ms": cold_start_ms}
 
 
 def _address(url: str, option: str) -> ServerAddress:

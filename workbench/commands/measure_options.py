@@ -79,8 +79,17 @@ def measure(
             "--all", help="with -f: also points that cannot be the cheapest for any slack"
         ),
     ] = False,
+    start_command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="with --url: starts the server, whose cold start is measured, and ends it again, "
+            "as 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=28 mlserver start .'",
+        ),
+    ] = None,
     start_s: Annotated[
-        float, typer.Option(min=1, help="with -f: longest time until a pod answers, s")
+        float,
+        typer.Option(min=1, help="longest time until a pod or the started server answers, s"),
     ] = 600.0,
     scheduler_name: Annotated[
         str,
@@ -165,6 +174,8 @@ def measure(
     if file is not None:
         if url is not None:
             raise typer.BadParameter("give --url or -f, not both", param_hint="-f")
+        if start_command is not None:
+            raise typer.BadParameter("is for --url", param_hint="--start-command")
         measure_in_cluster(
             ClusterOptions(
                 file=file,
@@ -206,6 +217,8 @@ def measure(
             memory_mib=memory_mib,
             cold_start_ms=cold_start_ms,
             precision=precision,
+            start_command=start_command,
+            start_s=start_s,
             beside=beside,
             beside_percent=beside_percent or 100,
         ),

@@ -27,6 +27,7 @@ from workbench.profiles.measured_points import (
     read_points,
 )
 from workbench.profiles.profile_documents import as_yaml
+from workbench.profiles.server_start import ServerStartError
 from workbench.reports.profile_page import profile_page
 from workbench.reports.renderer import MissingReportLibraryError, require_extra
 
@@ -41,6 +42,7 @@ _ERRORS = (
     MissingReportLibraryError,
     ModelServerError,
     NeighbourError,
+    ServerStartError,
 )
 
 

@@ -1,8 +1,11 @@
-"""Log of a gateway at level debug, JSON: its calls and its batches, a line at the end of each."""
+"""Log of a gateway: its calls and its batches, a line of JSON at the end of each.
+
+A gateway writes it at level debug, and has the last lines in memory.
+"""
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
@@ -11,12 +14,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from scheduler.gateway.serving.call_log import BATCH_ENDED, CALL_ENDED
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.message_text import quoted, reason_of
 from workbench.simulation.workloads.arrivals import UNLIMITED, ChunkedArrivals, WorkflowKey
 
-BATCH_ENDED, CALL_ENDED = "batch ended", "call ended"  # events of the log
 _RESULTS = ("hit", "miss", "dropped")
 _MS_PER_S = 1000.0
 _SPAN_MIN_MS = 1000.0  # too short for a rate
@@ -97,13 +100,33 @@ def read_log(file: Path, catalogue: Catalogue) -> GatewayLog:
     except (OSError, UnicodeDecodeError) as error:
         message = f"cannot be read: {reason_of(error)}"
         raise DocumentError([Problem(str(file), "the file", "", message)]) from None
-    calls = _read(file, lines, CALL_ENDED, lambda fields: _call(fields, catalogue))
-    batches = _read(file, lines, BATCH_ENDED, lambda fields: _batch(fields, catalogue))
+    remedy = "set ESG_LOG_LEVEL=debug and ESG_LOG_JSON=true for the gateway"
+    return parse_log(lines, catalogue, str(file), remedy)
+
+
+def parse_log(lines: Sequence[str], catalogue: Catalogue, source: str, remedy: str) -> GatewayLog:
+    """Read the calls and batches among lines; others are skipped.
+
+    Args:
+        lines: lines of a log.
+        catalogue: documents of the gateway.
+        source: name of the log in messages.
+        remedy: what to do if it has no calls or no batches.
+
+    Raises:
+        DocumentError: a line is wrong, or there are no calls or no batches.
+    """
+    calls = _read(source, lines, CALL_ENDED, lambda fields: _call(fields, catalogue), remedy)
+    batches = _read(source, lines, BATCH_ENDED, lambda fields: _batch(fields, catalogue), remedy)
     return GatewayLog(calls=calls, batches=batches)
 
 
 def _read(
-    file: Path, lines: Iterable[str], event: str, parse: Callable[[dict[str, Any]], _Line]
+    source: str,
+    lines: Iterable[str],
+    event: str,
+    parse: Callable[[dict[str, Any]], _Line],
+    remedy: str,
 ) -> tuple[_Line, ...]:
     parsed = []
     for number, line in enumerate(lines, start=1):
@@ -115,13 +138,10 @@ def _read(
             except (KeyError, TypeError, ValueError) as error:
                 reason = f"has no {error}" if isinstance(error, KeyError) else str(error)
                 message = f"is no {event.removesuffix(' ended')} of the gateway's log: {reason}"
-                raise DocumentError([Problem(str(file), f"line {number}", "", message)]) from None
+                raise DocumentError([Problem(source, f"line {number}", "", message)]) from None
     if not parsed:
-        message = (
-            f"has no line with the event {event!r}; set ESG_LOG_LEVEL=debug and ESG_LOG_JSON=true "
-            "for the gateway"
-        )
-        raise DocumentError([Problem(str(file), "the file", "", message)])
+        message = f"has no line with the event {event!r}; {remedy}"
+        raise DocumentError([Problem(source, "the log", "", message)])
     return tuple(parsed)
 
 

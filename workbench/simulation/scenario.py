@@ -11,6 +11,7 @@ from scheduler.placement.options import Limits, PlacementPolicy
 from scheduler.search.rules import Rules
 from workbench.profiles.generated import GPU_MODEL
 
+PAPER_KEEP_ALIVE_MS = 600_000.0
 GROUP_SIZE_MAX = 32  # stages; the live setting's limit
 Sharing = Literal["percent", "sevenths", "whole"]
 Count = Annotated[int, Field(ge=1)]
@@ -168,10 +169,10 @@ class Scenario(BaseModel):
         description="network of a node, MiB/s, for input that is on another node; .inf: data moves "
         "at once. Ours: 10 Gbit/s",
     )
-    keep_alive_ms: Finite = Field(
-        default=600_000.0,
-        description="time that an idle container stays warm after its last run, ms; the paper's "
-        "10 min",
+    keep_alive_ms: Finite | None = Field(
+        default=None,
+        description="time that an idle container stays warm after its last run, ms; null: the "
+        "paper's 10 min, and with `warm` as live, learned from the times between requests",
     )
     warm_containers: CountOrNone = Field(
         default=1,
@@ -303,6 +304,11 @@ class Scenario(BaseModel):
             *(alike._replace(gpu_model=models[n % len(models)]) for n in range(self.nodes)),
             *unlike,
         )
+
+    @property
+    def container_keep_alive_ms(self) -> float:
+        """Keep-alive of containers, where the policy does not learn it."""
+        return PAPER_KEEP_ALIVE_MS if self.keep_alive_ms is None else self.keep_alive_ms
 
     @property
     def margin_text(self) -> str:

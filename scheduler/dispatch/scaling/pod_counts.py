@@ -13,16 +13,19 @@ GROWTH_SHORTFALL_RATIO = 1.0  # from here on late rows bring pods: the largest r
 
 
 def wanted_pods(
-    function: FunctionState, target: PodTarget, now_ms: float, headroom_ratio: float
+    function: FunctionState,
+    target: PodTarget,
+    now_ms: float,
+    headroom_ratio: float,
+    *,
+    expected: bool,
 ) -> int:
-    """Return the pods that a function needs."""
+    """Return the pods that a function needs; ``expected``: a request comes within a start."""
     busy_pods, cold_ms = target.busy_pods, function.cold_start_ms
     shortfall_ratio = function.shortfall_ratio
     run_wait_ratio = RUN_WAIT_RATIO * met_ratio(function)
     wanted = staffed_count(function, busy_pods, headroom_ratio, run_wait_ratio)
     if target.rows_per_ms * cold_ms < 1.0:
-        before_ms = function.slow_start_ms + PERIOD_MS
-        expected = any(q.forecast.is_due(before_ms, now_ms) for q in function.queues)
         wanted = 1 if wanted > 1 or expected else 0
     existing = len(function.pool.pods)
     if not existing:

@@ -8,14 +8,15 @@ number follows the rate, with a reserve by the objective (`staffing`), and the b
   the objective allows also when rows wait that the pods cannot serve in time and a pod that starts
   now could; and when rows have become late within the time of a start, as long as no pod is free or
   starts.
-- A function with less than one request in a cold start gets its pod one cold start before the
-  predicted next request.
+- A function with less than one request in a cold start gets its pod one cold start before the time
+  at which requests tend to come again after the last one (`keep_alive`).
 - Down by half of the pods that nothing has needed for half a minute, the least recently used first;
-  the last pod of a function once it has been idle for the keep-alive. Pods of a share that is no
+  the last pod of a function once it has been idle for its keep-alive. Pods of a share that is no
   longer chosen go once the others suffice, one of a function in a second: where they were needed
   after all, few are missing. Where a start finds no room, as many of them go as hold its resources.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -25,7 +26,8 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
 from scheduler.dispatch.requests import WorkflowKey
 from scheduler.dispatch.scaling.arrival_rates import ArrivalRate
-from scheduler.dispatch.scaling.pod_counts import staffed_count, wanted_pods
+from scheduler.dispatch.scaling.keep_alive import KeepAlive
+from scheduler.dispatch.scaling.pod_counts import PERIOD_MS, staffed_count, wanted_pods
 from scheduler.dispatch.scaling.pod_stops import has_place, stopped_pods
 from scheduler.dispatch.scaling.pod_targets import PodTarget, StartBackoff
 from scheduler.dispatch.scaling.pool_scaler import PoolScaler, SliceChanges
@@ -48,13 +50,14 @@ class PodLimits:
 
     Attributes:
         min_pods, max_pods: limits of the number of pods.
-        keep_alive_ms: the last pod stays idle so long after its last run.
+        keep_alive_ms: the last pod stays idle so long after its last run, and none returns before
+            the next request. Default: learned from the times between requests.
         pooled: true if pods run in slices of their namespace's pool.
     """
 
     min_pods: int = 0
     max_pods: int = 1_000
-    keep_alive_ms: float = 600_000.0
+    keep_alive_ms: float | None = None
     pooled: bool = False
 
 
@@ -122,6 +125,7 @@ class Scaler:
         self._expected: dict[WorkflowKey, float] = {}
         self._targets: dict[FunctionKey, PodTarget] = {}
         self._rows_per_ms: dict[FunctionKey, float] = {}
+        self._keep_alives: defaultdict[FunctionKey, KeepAlive] = defaultdict(KeepAlive)
         self._backoffs: dict[PodStart, StartBackoff] = {}
         self._documents: tuple[object, ...] = ()
         self._pools = PoolScaler(dispatcher, pause_ms, slices_min)
@@ -221,6 +225,7 @@ class Scaler:
         for function in dispatcher.functions.values():
             arrived = sum(queue.workflow.arrived_rows for queue in function.queues)
             function.dispersion.record(arrived, now_ms)
+            self._keep_alives[function.key].record(arrived, function.cold_start_ms, now_ms)
         sizing_rates = {key: max(rate, RATE_MIN) for key, rate in rates.items()}
         self._rows_per_ms = self._function_rates(rates)
         for key, target in self._targets.items():
@@ -287,7 +292,10 @@ class Scaler:
                     count = target.allowed(wanted, len(pods), now_ms)
                     count = max(count, min(limits.min_pods, wanted))
                 starts += [(target.reserve_ratio(i), start) for i in range(len(pods), count)]
-            stops += stopped_pods(function, target, wanted, limits.keep_alive_ms, now_ms)
+            keep_ms = limits.keep_alive_ms
+            if keep_ms is None:
+                keep_ms = self._keep_alives[key].rule.keep_ms
+            stops += stopped_pods(function, target, wanted, keep_ms, now_ms)
         starts.sort(key=lambda start: start[0])
         return PodChanges([start for _, start in starts], stops, satisfied, *slices)
 
@@ -302,15 +310,19 @@ class Scaler:
 
     def _needs_place(self, key: FunctionKey, target: PodTarget, now_ms: float) -> bool:
         """Return true if a function wants a pod, whatever its rate."""
-        function = self._dispatcher.functions[key]
-        wanted = wanted_pods(function, target, now_ms, self._headroom_ratio)
-        return max(wanted, self._limits[key].min_pods) > 0
+        return max(self._wanted_alone(key, target, now_ms), self._limits[key].min_pods) > 0
 
     def _wanted(self, key: FunctionKey, target: PodTarget, now_ms: float) -> int:
         if target.pooled:
             return self._pools.wanted_pods(key)
+        return self._wanted_alone(key, target, now_ms)
+
+    def _wanted_alone(self, key: FunctionKey, target: PodTarget, now_ms: float) -> int:
         function = self._dispatcher.functions[key]
-        return wanted_pods(function, target, now_ms, self._headroom_ratio)
+        is_learned = self._limits.get(key, _NO_LIMITS).keep_alive_ms is None
+        before_ms = function.slow_start_ms + PERIOD_MS
+        expected = is_learned and self._keep_alives[key].is_due(before_ms, now_ms)
+        return wanted_pods(function, target, now_ms, self._headroom_ratio, expected=expected)
 
     # -- sizes ---------------------------------------------------------------------------------
 

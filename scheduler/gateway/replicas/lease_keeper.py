@@ -15,7 +15,6 @@ from scheduler.model.names import ANNOTATION_DRAINED
 
 log = structlog.get_logger(__name__)
 _TICK_S = 0.1
-_PREFIX = "esg-gateway-shard-"
 
 
 class ShardHost(Protocol):
@@ -34,18 +33,22 @@ class LeaseKeeper:
         ownership: decides which Leases are written, and when.
         host: serves the shards.
         on_owner: callback that gets a shard whose owner may have changed.
+        group: group of these gateways; the Leases of each have names of their own.
         clock: monotonic seconds that go on while the machine is suspended, as leases do.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         client: LeaseClient,
+        *,
         ownership: Ownership,
         host: ShardHost,
         on_owner: Callable[[int], None],
         clock: Callable[[], float],
+        group: str,
     ) -> None:
         self._client = client
+        self._prefix = f"esg-gateway-{group}-shard-" if group else "esg-gateway-shard-"
         self._clock_s = clock
         self._ownership = ownership
         self._host = host
@@ -98,7 +101,7 @@ class LeaseKeeper:
     # -- requests ------------------------------------------------------------------------------
 
     async def _send(self, shard: int, request: LeaseWrite | LeaseRead) -> None:
-        lease, name = self._ownership.leases[shard], f"{_PREFIX}{shard}"
+        lease, name = self._ownership.leases[shard], f"{self._prefix}{shard}"
         try:
             if request is READ:
                 stored = await self._client.read(name)
@@ -168,23 +171,22 @@ class LeaseKeeper:
     def upsert(self, item: Mapping[str, Any]) -> None:
         """Take a Lease."""
         stored = stored_lease(dict(item))
-        shard = _shard(stored.name)
+        shard = self._shard(stored.name)
         if shard is not None:
             self._ownership.observe(shard, _record(stored), self._clock_s())
             self._wake.set()
 
     def delete(self, item: Mapping[str, Any]) -> None:
         """Handle the deletion of a Lease."""
-        shard = _shard(item["metadata"]["name"])
+        shard = self._shard(item["metadata"]["name"])
         if shard is not None:
             self._ownership.observe(shard, None, self._clock_s())
             self._wake.set()
 
-
-def _shard(name: str) -> int | None:
-    number = name.removeprefix(_PREFIX)
-    is_own = name.startswith(_PREFIX) and number.isdecimal() and int(number) < SHARDS
-    return int(number) if is_own else None
+    def _shard(self, name: str) -> int | None:
+        number = name.removeprefix(self._prefix)
+        is_own = name.startswith(self._prefix) and number.isdecimal() and int(number) < SHARDS
+        return int(number) if is_own else None
 
 
 def _record(stored: StoredLease) -> LeaseRecord:

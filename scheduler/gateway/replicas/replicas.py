@@ -98,7 +98,12 @@ class ReplicatedGateway:
         self.owned = OwnedShards(runtime, self.gate, leases.fence)
         self.front = ReplicatedFront(runtime, self.owned, self.gate, leases.peers, leases.owner)
         self._keeper = LeaseKeeper(
-            leases.client, leases.ownership, self.owned, self.front.owner_changed, leases.clock_s
+            leases.client,
+            ownership=leases.ownership,
+            host=self.owned,
+            on_owner=self.front.owner_changed,
+            clock=leases.clock_s,
+            group=leases.settings.group,
         )
 
     @property

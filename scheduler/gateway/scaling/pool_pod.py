@@ -149,6 +149,7 @@ def pool_pod_object(
             names.LABEL_FUNCTION: server.spec.function,
             names.LABEL_GATEWAY_POOL: server.metadata.name,
             **({names.LABEL_POOL: names.POOL_MEMBER} if pooled else {}),
+            **({names.LABEL_GATEWAY_GROUP: group} if (group := server.metadata.group) else {}),
         },
         annotations={names.ANNOTATION_CONFIGURATION: json.dumps(point)},
         owner=server.owner,

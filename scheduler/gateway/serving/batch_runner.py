@@ -1,7 +1,6 @@
 """Batches of the dispatcher on their way to model servers and back; each one is a task."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 import structlog
@@ -10,6 +9,7 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Run
 from scheduler.gateway.calls import CallError, CallMovedError
 from scheduler.gateway.model_server import MODEL_FAILED, ModelServerError, NotOwnerError
+from scheduler.gateway.serving.call_log import CallLog
 from scheduler.gateway.serving.call_trace import TracedRun
 from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
 from scheduler.gateway.serving.recorder import BatchEnded, CallRecorder
@@ -35,25 +35,28 @@ class BatchRunner:
         pods: clients of the pods' model servers.
         workflows: names of stages, for reports.
         recorder: receiver of reports for metrics.
+        call_log: receiver of the ends of batches.
         on_report: callback after each report to the dispatcher.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         dispatcher: Dispatcher,
         pods: ConnectedPods,
         workflows: WorkflowDirectory,
         recorder: CallRecorder,
+        call_log: CallLog,
+        *,
         on_report: Callable[[], None],
     ) -> None:
         self._dispatcher = dispatcher
         self._pods = pods
         self._workflows = workflows
         self._recorder = recorder
+        self._call_log = call_log
         self._on_report = on_report
         self.on_unreachable: Callable[[ConnectedPod], None] = lambda _: None
         self._loop = asyncio.get_running_loop()
-        self._logs_batches = log.is_enabled_for(logging.DEBUG)  # `esg calibrate` reads the lines
 
     def begin(self, run: Run) -> None:
         """Send a batch to its pod."""
@@ -97,7 +100,7 @@ class BatchRunner:
         else:
             now_ms = traced_run.ended_ms = self._now_ms()
             self._dispatcher.run_ended(run, now_ms)
-            self._report(run, now_ms - began_ms)
+            self._report(run, began_ms, now_ms)
         self._on_report()
 
     def _run_failed(
@@ -133,7 +136,7 @@ class BatchRunner:
         retryable = retryable and not isinstance(error, NotOwnerError)
         self._dispatcher.run_failed(run, now_ms, retryable=retryable, alone=is_refusal)
 
-    def _report(self, run: Run, execute_ms: float) -> None:
+    def _report(self, run: Run, began_ms: float, now_ms: float) -> None:
         served = self._workflows.get(run.workflow)
         if served is None:
             return
@@ -143,16 +146,11 @@ class BatchRunner:
             rows=run.rows,
             share=run.pod.share,
             queue_s=tuple((run.begin_ms - job.since_ms) / 1000 for job in run.jobs),
-            execute_s=execute_ms / 1000,
+            execute_s=(now_ms - began_ms) / 1000,
             profiled_s=run.profiled_ms / 1000,
         )
         self._recorder.batch_ended(ended)
-        if self._logs_batches:
-            namespace, workflow = ended.workflow
-            fields = ended._asdict() | ended.share._asdict()
-            fields |= {"namespace": namespace, "workflow": workflow}
-            del fields["share"]
-            log.debug("batch ended", **fields)
+        self._call_log.batch_ended(ended, now_ms)
 
 
 def _missing_inputs(connected: ConnectedPod, run: Run, error: Exception) -> list[str]:

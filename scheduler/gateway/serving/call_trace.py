@@ -4,7 +4,6 @@ A batch is recorded once, and each of its calls refers to it. `scheduler.gateway
 what a trace means.
 """
 
-import logging
 import math
 import re
 import secrets
@@ -12,15 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
-import structlog
-
 from scheduler.dispatch.pods import Run
 from scheduler.dispatch.requests import Request, WorkflowKey
 from scheduler.dispatch.share_classes import Pool
 from scheduler.gateway.calls import Headers
 from scheduler.gateway.serving.recorder import CallResult
 
-log = structlog.get_logger(__name__)
 BYTES_MAX: Final = 4 * 2**20
 SAMPLE_EVERY: Final = 100  # calls in time, of which one is kept
 ERROR_CHARACTERS_MAX: Final = 500
@@ -227,20 +223,6 @@ class TraceRing:
         self._traces: deque[CallTrace] = deque()
         self.size_bytes = 0
         self.on_added: Callable[[CallTrace], None] | None = None
-        self._logs_calls = log.is_enabled_for(logging.DEBUG)  # `esg calibrate` reads the lines
-
-    def log_call(self, request: Request, result: CallResult, ended_ms: float) -> None:
-        """Log the end of a call of a whole workflow, at level debug."""
-        if self._logs_calls and request.only is None:
-            namespace, workflow = request.workflow
-            log.debug(
-                "call ended",
-                namespace=namespace,
-                workflow=workflow,
-                result=result,
-                latency_s=(ended_ms - request.arrival_ms) / 1000,
-                allowed_s=(request.deadline_ms - request.arrival_ms) / 1000,
-            )
 
     def takes(self, result: CallResult, headers: Headers) -> bool:
         """Return true if a call is to be kept.

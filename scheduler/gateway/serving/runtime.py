@@ -20,6 +20,7 @@ from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.gateway.calls import RETRY_AFTER_S, CallError, InferAnswer, InferCall
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.serving.batch_runner import BatchRunner
+from scheduler.gateway.serving.call_log import CallLog
 from scheduler.gateway.serving.call_trace import TraceRing
 from scheduler.gateway.serving.connected_pods import ConnectedPods, ConnectServer
 from scheduler.gateway.serving.pod_probes import PodProbes
@@ -49,6 +50,7 @@ class Runtime:
     Attributes:
         is_draining: true if new calls are refused.
         traces: stages of calls that were late, and of a sample of the others.
+        call_log: ends of the last calls and batches.
         on_waiting: callback for each call that finds no free pod.
     """
 
@@ -62,6 +64,7 @@ class Runtime:
         on_late: OnLate = "cheapest",
     ) -> None:
         self.traces = TraceRing()
+        self.call_log = CallLog()
         self._recorder = recorder
         self._rows_max = rows_max
         self._on_late: OnLate = on_late
@@ -71,7 +74,12 @@ class Runtime:
         self._probes = PodProbes(self._dispatcher, self._pods, self._set_timer)
         self._workflows = WorkflowDirectory(self._pods)
         self._batches = BatchRunner(
-            self._dispatcher, self._pods, self._workflows, recorder, self._set_timer
+            self._dispatcher,
+            self._pods,
+            self._workflows,
+            recorder,
+            self.call_log,
+            on_report=self._set_timer,
         )
         self._batches.on_unreachable = self._probes.pod_unreachable
         self._json_only: set[FunctionKey] = set()  # functions whose servers take no binary data
@@ -374,7 +382,7 @@ class Runtime:
             served_call.add_waits(request.waiting, self._dispatcher.functions)
             self._dispatcher.cancel(request, now_ms)
             self._set_timer()
-        served_call.record(self._recorder, self.traces, request, now_ms)
+        served_call.record(self._recorder, self.traces, self.call_log, request, now_ms)
 
     # -- time ----------------------------------------------------------------------------------
 

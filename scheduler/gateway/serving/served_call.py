@@ -7,6 +7,7 @@ from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.requests import Job, Request
 from scheduler.dispatch.workflow_queues import FunctionState
 from scheduler.gateway.calls import RETRY_AFTER_S, CallError, CallMovedError, InferAnswer, InferCall
+from scheduler.gateway.serving.call_log import CallLog
 from scheduler.gateway.serving.call_trace import (
     Attempt,
     CallTrace,
@@ -109,13 +110,18 @@ class ServedCall:
             )
 
     def record(
-        self, recorder: CallRecorder, traces: TraceRing, request: Request, ended_ms: float
+        self,
+        recorder: CallRecorder,
+        traces: TraceRing,
+        call_log: CallLog,
+        request: Request,
+        ended_ms: float,
     ) -> None:
         """Report the end of the call, unless another replica answers it."""
         result = self._report(recorder, ended_ms - request.arrival_ms)
         if result is None:
             return
-        traces.log_call(request, result, ended_ms)
+        call_log.call_ended(request, result, ended_ms)
         if traces.takes(result, self.call.headers):
             trace = self._trace(request, result, ended_ms)
             traces.add(trace)

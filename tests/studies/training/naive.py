@@ -1,5 +1,7 @@
 """Slow, obvious twins of the kernels of training clusters; they share no code with them."""
 
+from itertools import product
+
 import numpy as np
 
 
@@ -105,3 +107,82 @@ def naive_crowding(values):
         for before, i, after in zip(order, order[1:], order[2:], strict=False):
             distances[i] += (column[after] - column[before]) / span / 2
     return distances
+
+
+class NaiveOasis:
+    """Prices by their definition, and the best pay-off of all schedules, one by one."""
+
+    def __init__(self, slots, slot_s, node_gpus, cpus):
+        self.slots, self.slot_s, self.node_gpus, self.cpus = slots, slot_s, node_gpus, cpus
+        self.used_gpus = [[0] * len(node_gpus) for _ in range(slots)]
+        self.used_cpus = [0] * slots
+        self.arrived = []
+
+    def best_payoff(self, job, first):
+        """Return the largest utility less the price, or 0 if no schedule has more."""
+        self.arrived.append(job)
+        options = [list(self._options(job, slot)) for slot in range(first, self.slots)]
+        best = 0.0
+        for schedule in product(*options):
+            if sum(option[0] for option in schedule) == job.epochs * job.chunks:
+                last = max(i for i, option in enumerate(schedule) if option[0])
+                utility = job.utility((first + last + 1) * self.slot_s - job.submit_s)
+                best = max(best, utility - sum(option[1] for option in schedule))
+        return best
+
+    def payoff(self, job, plan):
+        """Return the utility of a plan less its price, by slot the workers by node and servers."""
+        price = sum(self._price(job, slot, p.workers, p.servers) for slot, p in plan.items())
+        return job.utility((max(plan) + 1) * self.slot_s - job.submit_s) - price
+
+    def reserve(self, job, plan):
+        for slot, planned in plan.items():
+            for node, workers in enumerate(planned.workers):
+                self.used_gpus[slot][node] += workers
+                assert self.used_gpus[slot][node] <= self.node_gpus[node]
+            self.used_cpus[slot] += planned.servers * job.server_cpus
+            assert self.used_cpus[slot] <= self.cpus
+
+    def _options(self, job, slot):
+        """Yield numbers of chunks with the price of each way to place their workers."""
+        ranges = [
+            range(size - used + 1)
+            for size, used in zip(self.node_gpus, self.used_gpus[slot], strict=True)
+        ]
+        for by_node in product(*ranges):
+            workers = sum(by_node)
+            servers = job.servers(workers)
+            free_cpus = self.cpus - self.used_cpus[slot]
+            if workers <= job.chunks and servers * job.server_cpus <= free_cpus:
+                price = self._price(job, slot, by_node, servers)
+                for chunks in range(int(workers * self.slot_s / job.chunk_s + 1e-9) + 1):
+                    yield chunks, price
+
+    def _price(self, job, slot, by_node, servers):
+        price = 0.0
+        for size, used, workers in zip(self.node_gpus, self.used_gpus[slot], by_node, strict=True):
+            price += workers * self._unit_price(
+                used / size, self.slots * sum(self.node_gpus), lambda _: 1, self._worker_slots
+            )
+        unit = self._unit_price(
+            self.used_cpus[slot] / self.cpus,
+            self.slots * self.cpus,
+            lambda job_before: job_before.server_cpus,
+            lambda job_before: (
+                job_before.servers(self._worker_slots(job_before)) * job_before.server_cpus
+            ),
+        )
+        return price + servers * job.server_cpus * unit
+
+    def _unit_price(self, used_ratio, capacity, units, demand):
+        best = {
+            job: job.utility(self.slot_s * np.ceil(job.epochs * job.chunk_s / self.slot_s))
+            for job in self.arrived
+        }
+        high = max(best[job] / units(job) for job in self.arrived)
+        low = min(best[job] / demand(job) for job in self.arrived) / 4
+        low *= min(1.0, *(demand(job) / capacity for job in self.arrived))
+        return low ** (1 - used_ratio) * high**used_ratio
+
+    def _worker_slots(self, job):
+        return int(np.ceil(job.epochs * job.chunks * job.chunk_s / self.slot_s))

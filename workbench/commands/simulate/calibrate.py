@@ -1,5 +1,6 @@
 """``esg calibrate``: a gateway's log against profiles and simulator, and what a change would do."""
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from typing import Any
 import typer
 
 from scheduler.cli.failure import failing_on
+from scheduler.cli.gateway_documents import GatewayReadError, read_documents
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_reader import DocumentError
 from workbench.commands.simulate.scenario import read_scenario
@@ -23,7 +25,7 @@ from workbench.simulation.calibration import (
     replay,
 )
 from workbench.simulation.errors import RunError, UnknownPolicyError
-from workbench.simulation.gateway_log import read_log
+from workbench.simulation.gateway_log import GatewayLog, parse_log, read_log
 from workbench.simulation.scenario import ScenarioError
 
 _NAMES = ("workflow", "stage")
@@ -41,7 +43,9 @@ _COLUMNS = (
 
 
 def compare_log(
-    log: Path,
+    log: Path | None,
+    url: str,
+    kubeconfig: Path | None,
     scenario: Path | None,
     profiles: Path | None,
     *,
@@ -53,7 +57,9 @@ def compare_log(
     """Print the errors of the simulation, and the outcome of the same calls after changes.
 
     Args:
-        log: log of a gateway.
+        log: log of a gateway; None: the last calls that gateways have in memory.
+        url: URL of one gateway's health port; empty: all gateways of the cluster.
+        kubeconfig: kubeconfig file; None: as `scheduler.cluster.api.connect`.
         scenario: scenario file, whose first policy, setting and seed count; None: the defaults.
         profiles: file or folder with documents; None: those of the scenario.
         changes: values of keys by option; None: the option is absent.
@@ -65,12 +71,20 @@ def compare_log(
     changed: CallOutcome | None = None
     options: dict[str, Any] = {"profiles": profiles}
     with failing_on(
-        DocumentError, ScenarioError, UnknownPolicyError, UnknownDocumentError, RunError
+        DocumentError,
+        GatewayReadError,
+        ScenarioError,
+        UnknownPolicyError,
+        UnknownDocumentError,
+        RunError,
     ):
         experiment, documents = read_scenario(scenario, options, ())
         catalogue = Catalogue.of(documents)
         job = experiment.jobs()[0]
-        logged = read_log(log, catalogue)
+        if log is None:
+            logged = _recent_calls(url, kubeconfig, catalogue)
+        else:
+            logged = read_log(log, catalogue)
         if change:
             experiment, _ = read_scenario(scenario, {**options, **changes}, assignments)
             trial = experiment.jobs()[0]
@@ -84,13 +98,23 @@ def compare_log(
     if changed is None:
         _print_table(calibration.stages)
     else:
-        typer.echo(f"with {change}: {_line(changed)}")
+        typer.echo(f"with {change}: {_line(changed)}; {_error_line(calibration)}")
     typer.echo(f"simulated as recorded: {_line(calibration.simulated)}")
     typer.echo(f"measured: {_line(calibration.measured)}")
-    typer.echo(f"error of the simulation: {_error_line(calibration)}")
+    if changed is None:
+        typer.echo(_error_line(calibration))
     typer.echo(
         f"±: binomial interval of {calibration.measured.calls:,} calls at {100 * CONFIDENCE:.0f} %"
     )
+
+
+def _recent_calls(url: str, kubeconfig: Path | None, catalogue: Catalogue) -> GatewayLog:
+    """Read the last calls and batches of gateways, each of which has its own namespaces."""
+    by_gateway = asyncio.run(read_documents("/v1/calls", url, kubeconfig))
+    if not by_gateway:
+        raise GatewayReadError("no gateway has /v1/calls; update it, or give its log")
+    lines = [json.dumps(line) for recorded in by_gateway.values() for line in recorded]
+    return parse_log(lines, catalogue, ", ".join(by_gateway), "send requests first")
 
 
 def _text_of(
@@ -116,7 +140,10 @@ def _line(outcome: CallOutcome) -> str:
 def _error_line(calibration: Calibration) -> str:
     points = 100 * calibration.hit_ratio_error
     ran, p99 = calibration.ran_error_ratio, calibration.p99_error_ratio
-    return f"{points:+z.1f} points, {_text(ran, '+z.1%')} of what ran, {_text(p99, '+z.1%')} of p99"
+    return (
+        f"error of the simulation: {points:+z.1f} points, {_text(ran, '+z.1%')} of what ran, "
+        f"{_text(p99, '+z.1%')} of p99"
+    )
 
 
 def _as_json(calibration: Calibration, change: str, changed: CallOutcome | None) -> dict[str, Any]:

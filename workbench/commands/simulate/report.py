@@ -197,7 +197,8 @@ def _interference(scenario: Scenario) -> str:
 
 
 def _containers(scenario: Scenario) -> str:
-    keep_alive = f"stay warm for {scenario.keep_alive_ms / 1000:,g} s; "
+    keep_alive = f"stay warm for {scenario.container_keep_alive_ms / 1000:,g} s"
+    keep_alive += "; " if scenario.keep_alive_ms is not None else " (`warm`: as it learns); "
     if scenario.resizable:
         begin = f"at the start {scenario.warm_containers} of each function on each GPU; "
         return keep_alive + begin + "any share in each run, and none while idle"

@@ -60,7 +60,7 @@ class SimulatedCluster:
         self._fixed = scenario.idle_share and not scenario.resizable
         self._free_percent = [scenario.limits.percent_max] * len(self.gpu_uuids)
         self._free_cpu_milli = [shape.cpus * 1000 for shape in scenario.node_shapes]
-        self._keep_alive_ms = scenario.keep_alive_ms
+        self._keep_alive_ms = scenario.container_keep_alive_ms
         context_mib = scenario.limits.server_context_mib
         self._free_mib = [gpu.memory_mib - context_mib for gpu in fleet.gpus if gpu is not None]
         self._free_clients = [scenario.limits.clients_max] * len(self.gpu_uuids)

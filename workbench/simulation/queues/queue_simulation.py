@@ -30,7 +30,7 @@ class QueueSimulation(QueuedSimulation):
         if state.scenario.prewarm and policy.prewarms:
             self._prewarmer = Prewarmer(policy, state.cluster, self._queue)
         self._dispatcher = QueueDispatcher(state, self._calls, self._runs, self._drop)
-        self._keep_alive_ms = state.scenario.keep_alive_ms
+        self._keep_alive_ms = state.scenario.container_keep_alive_ms
         self._expiry_pending = False
         self._schedule_expiry(0.0)
 

@@ -1,4 +1,4 @@
-"""Options of the commands that compare: ``esg simulate``, ``esg calibrate``."""
+"""Options of ``esg simulate``."""
 
 import os
 from pathlib import Path
@@ -110,57 +110,5 @@ def simulate(
         out=out,
         resume=resume,
         show_scenario=show_scenario,
-        to_json=to_json,
-    )
-
-
-def calibrate(
-    log: Annotated[
-        Path,
-        typer.Argument(help="log of a gateway with ESG_LOG_LEVEL=debug and ESG_LOG_JSON=true"),
-    ],
-    *,
-    scenario: Annotated[
-        Path | None, typer.Option(help="the cluster of that gateway, as for esg simulate")
-    ] = None,
-    profiles: Annotated[
-        Path | None,
-        typer.Option(help="file or folder with the gateway's Workflows and FunctionProfiles"),
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="change: another policy, as for esg simulate")
-    ] = None,
-    nodes: Annotated[
-        str | None,
-        typer.Option(metavar="N|FILE.yaml", help="change: other nodes, as for esg simulate"),
-    ] = None,
-    slo_factor: Annotated[
-        float | None, typer.Option(min=0.01, help="change: factor on every SLO")
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="change: any key of the scenario, as sharing=whole; repeatable",
-        ),
-    ] = None,
-    to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-) -> None:
-    """Compare a gateway's log with its profiles and with the simulator, and try changes on it.
-
-    The calls in the log are simulated again, with the first policy, setting and seed of the
-    scenario. With changes they are simulated once more: SLO hits, cost and p99 follow, with the
-    error of the simulation of what was recorded.
-    """
-    from workbench.commands.simulate.calibrate import compare_log
-
-    compare_log(
-        log,
-        scenario,
-        profiles,
-        changes={"nodes": nodes, "policy": policy},
-        assignments=assignments or [],
-        slo_factor=slo_factor,
         to_json=to_json,
     )

@@ -1,0 +1,96 @@
+"""``esg profiles measure --start-command``: the cold start of a server that the command starts."""
+
+import os
+import signal
+import sys
+from contextlib import closing
+from socket import create_connection
+
+import pytest
+import yaml
+
+from tests.command_line import esg
+from tests.profiles.harness import http_server
+from tests.testbed.mlserver_process import MODELS, MlServer, needs_mlserver
+from tests.testbed.model_server_process import MODEL
+from workbench.cluster.process import free_port
+
+OPTIONS = (
+    "--gpu-model", "NVIDIA A100-SXM4-80GB", "--memory-mib", 900, "--batches", 1,
+    "--runs", 3, "--warm-up", 1, "--limit-s", 0.01,
+)  # fmt: skip
+pytestmark = pytest.mark.usefixtures("loopback_http")
+
+
+def measure(port, command, *options, model="played"):
+    url = ("--url", f"http://127.0.0.1:{port}", "--model", model)
+    return esg("profiles", "measure", *url, *OPTIONS, "--start-command", command, *options)
+
+
+def played(port):
+    return f"{sys.executable} -m workbench.cluster.model_server --port {port} --run-ms 1"
+
+
+def answers(port):
+    try:
+        with closing(create_connection(("127.0.0.1", port))):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_the_cold_start_is_that_of_the_command():
+    """It includes all until the first batch; the server ends with the measurement."""
+    port = free_port()
+    done = measure(port, f"sleep 0.5; {played(port)}")
+    assert done.exit_code == 0, done.output
+    assert yaml.safe_load(done.stdout)["spec"]["coldStartMs"] > 500
+    assert "ms from the command to the first batch" in done.stderr
+    assert not answers(port)
+
+
+@pytest.mark.slow
+def test_a_command_that_returns_leaves_its_server(tmp_path):
+    """A command like `docker start` is not what runs the server."""
+    port, pid = free_port(), tmp_path / "pid"
+    done = measure(port, f"{played(port)} & echo $! > {pid}", "--cold-start-ms", 7)
+    try:
+        assert done.exit_code == 0, done.output
+        assert answers(port)
+        assert yaml.safe_load(done.stdout)["spec"]["coldStartMs"] == 7
+    finally:
+        os.kill(int(pid.read_text(encoding="utf-8")), signal.SIGTERM)
+
+
+def test_a_server_that_runs_is_not_disturbed():
+    """Its start cannot be measured; the command is not run."""
+    with http_server() as server:
+        done = measure(server.port, "exit 3")
+        assert done.exit_code == 1
+        assert "a server answers before the command of --start-command; stop it" in done.stderr
+        assert not server.runs
+
+
+def test_a_command_that_fails():
+    """Its status is told; one that starts another server takes too long."""
+    done = measure(free_port(), "exit 3")
+    assert done.exit_code == 1
+    assert "'exit 3' ended with status 3; correct --start-command" in done.stderr
+    done = measure(free_port(), "true", "--start-s", 1)
+    assert done.exit_code == 1
+    assert "the model is not ready 1 s after 'true'" in done.stderr
+
+
+@pytest.mark.slow
+@needs_mlserver
+def test_a_real_mlserver(tmp_path):
+    """Its imports and the load of its model are in its cold start."""
+    server = MlServer(tmp_path)
+    try:
+        command = " ".join(server.process.command)
+        done = measure(server.http_port, f"PYTHONPATH={MODELS} exec {command}", model=MODEL)
+        assert done.exit_code == 0, done.output
+        assert yaml.safe_load(done.stdout)["spec"]["coldStartMs"] > 1000
+    finally:
+        server.stop()
