@@ -12,8 +12,8 @@ from pathlib import Path
 import aiohttp
 from anyio.from_thread import start_blocking_portal
 
+from scheduler.model.grant import Grant, grant_annotations, grant_of
 from scheduler.model.names import ANNOTATION_GPUS, LABEL_FUNCTION, LABEL_MEASUREMENT
-from scheduler.model.pod import Grant, grant_annotations, grant_of
 from tests.profiles.harness import TimedServer
 from workbench.cluster.api_requests import KINDS, NODES, PODS
 from workbench.cluster.api_server import ApiServer, write_kubeconfig
