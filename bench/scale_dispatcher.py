@@ -9,10 +9,8 @@ garbage collector, as in ``esg gateway``.
 import gc
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 
 import numpy as np
 
@@ -27,9 +25,10 @@ from workbench.profiles.generated import (
     generated_profile,
     generated_workflow,
 )
+from workbench.series.process_pool import process_pool
 
 GPUS = 2_000
-GROUPS = (1, 2, 25)
+GROUPS = (1, 2)
 LOAD_RATIO = 0.95  # of the rate that the pods are for: a scaler would add some when rows are late
 WARM_UP, REQUESTS = 20_000, 100_000
 LOOKS = 5  # of the scaler
@@ -143,7 +142,7 @@ def main() -> dict[str, float]:
 
 def _in_processes(owners: Sequence[Sequence[int]], gpus: float) -> list[NamespaceTimes]:
     """Measure owners at the same time, each in a process of its own."""
-    with ProcessPoolExecutor(len(owners), mp_context=get_context("spawn")) as processes:
+    with process_pool(len(owners), start_method="spawn") as processes:
         return list(processes.map(partial(measured, gpus=gpus), owners))
 
 

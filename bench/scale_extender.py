@@ -11,9 +11,7 @@ import gc
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from time import process_time
 from typing import Any, cast
@@ -31,6 +29,7 @@ from scheduler.cluster.resource import NODES, PODS, Resource
 from scheduler.settings import Settings
 from tests.extender.embedded_service import embedded_service
 from workbench.cluster.process import free_port
+from workbench.series.process_pool import process_pool
 
 NODE_COUNT, GPUS = 15_000, 8
 POD_COUNT = NODE_COUNT * GPUS  # half of the nodes are full
@@ -93,7 +92,7 @@ def _cpu_s(pid: int) -> float:
 
 def listed() -> dict[str, float]:
     """Return the CPU times of the lists of nodes and pods, in a process of their own."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+    with process_pool(1, start_method="spawn") as processes:
         return processes.submit(_listed).result()
 
 
