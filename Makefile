@@ -225,6 +225,10 @@ bench-claims: setup ## time to the Binding of pods with resource claims, next to
 bench-memory: $(COMPILED) ## memory of the service at 5,000 nodes and 20,000 pods, compiled as in the image
 	@PYTHONSAFEPATH=1 PYTHONPATH=build/compiled:. $(BIN)/python -m bench.memory
 
+.PHONY: bench-scale
+bench-scale: $(COMPILED) ## extender at 15,000 nodes of 8 GPUs, and one namespace of 2,000 GPUs by one and two owners (minutes)
+	@PYTHONSAFEPATH=1 PYTHONPATH=build/compiled:. $(BIN)/python -m bench.scale
+
 .PHONY: bench-search
 bench-search: setup ## one plan: the kernels, the Python front, the paper's A*, CP-SAT; how it grows
 	@$(BIN)/python -m bench.search
@@ -282,8 +286,8 @@ interference: setup $(SIMULATOR) ## slowdown of models side by side by gpulet's 
 	@$(SIMULATE) -m studies.interference.command --data $(ESG_DATA)
 
 .PHONY: bench-simulator
-bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
-	@$(BIN)/python -m bench.simulator$(if $(AGAINST),_against $(AGAINST))
+bench-simulator: setup $(if $(AGAINST),$(SIMULATOR)) ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
+	@$(BIN)/python -m bench.simulator$(if $(AGAINST),_against $(AGAINST) $(if $(SIMULATOR),--compiled build/compiled))
 
 .PHONY: bench-first-request
 bench-first-request: setup ## seconds and lines from `git clone`, with empty caches, to the answer of the tutorial's models (minutes)

@@ -27,7 +27,7 @@ from bench.thresholds import check_ranges
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.dispatch.requests import Job, PlainPart, Request
-from scheduler.dispatch.scaling.scaler import PodLimits, Scaler
+from scheduler.dispatch.scaling.scaler import PodLimits, PodStart, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.dispatch.slices import Slice
 from scheduler.model.documents import FunctionProfile, Workflow
@@ -42,6 +42,7 @@ from workbench.profiles.generated import (
 
 NOISE = 0.05
 PODS, POOLED_PODS = 200, 400
+PODS_MAX = 1_000_000  # of a function
 NODE_CPUS, GPU_MIB = 16.0, 80_896  # beside one GPU, and of it for pods
 ONE_PART = (PlainPart(),)
 
@@ -73,20 +74,47 @@ class Owner:
 
     def start_pods(self, pods: int) -> float:
         """Start so many pods, or a few more; return the rate that they are for, in requests/s."""
-        keys = list(self.dispatcher.workflows)
         rate_rps = 1.0
-        while True:
-            scaler = Scaler(self.dispatcher, self._prices)
-            for key in keys:
-                scaler.expect(key, rate_rps / len(keys))
-            starts = scaler.changes(0.0).starts
-            if len(starts) >= pods:
-                break
+        while len(starts := self._scaled(rate_rps)) < pods:
             rate_rps *= 1.05
+        self._add_pods(starts)
+        return rate_rps
+
+    def start_gpus(self, gpus: float) -> float:
+        """Start pods that hold so many GPUs, or a few more; return the rate that they are for."""
+        rate_rps = gpus
+        while (held := gpus_of(starts := self._scaled(rate_rps))) < gpus:
+            rate_rps *= max(gpus / held, 1.01)
+        self._add_pods(starts)
+        return rate_rps
+
+    def scaler_ms(self, rate_rps: float, looks: int) -> float:
+        """Return the CPU time of a look of the scaler at all pods, the shares of which stay."""
+        scaler = self._scaler(rate_rps)
+        scaler.changes(0.0)
+        began_ns = time.thread_time_ns()
+        for _ in range(looks):
+            scaler.pod_changes(0.0)
+        return (time.thread_time_ns() - began_ns) / looks / 1e6
+
+    def _scaled(self, rate_rps: float) -> Sequence[PodStart]:
+        """Return the pods that the scaler starts for a rate."""
+        return self._scaler(rate_rps).changes(0.0).starts
+
+    def _scaler(self, rate_rps: float) -> Scaler:
+        """Return a scaler without a limit of the number of pods."""
+        keys = list(self.dispatcher.workflows)
+        scaler = Scaler(self.dispatcher, self._prices)
+        for function in self.dispatcher.functions:
+            scaler.set_limits(function, PodLimits(max_pods=PODS_MAX))
+        for key in keys:
+            scaler.expect(key, rate_rps / len(keys))
+        return scaler
+
+    def _add_pods(self, starts: Sequence[PodStart]) -> None:
         for number, start in enumerate(starts):
             pod = Pod(f"p{number}", start.function, start.share, state=PodState.READY, ready_ms=0.0)
             self.dispatcher.add_pod(pod, 0.0)
-        return rate_rps
 
     def start_pooled(self, pods: int) -> float:
         """Start so many pooled pods, or a few more, and their slices; return the rate."""
@@ -182,6 +210,11 @@ class Owner:
 
     def drop(self, request: Request, job: Job, reason: str, now_ms: float) -> None:
         """Count nothing."""
+
+
+def gpus_of(starts: Sequence[PodStart]) -> float:
+    """Return the GPUs that pods hold."""
+    return sum(start.share.gpu_percent for start in starts) / 100
 
 
 def main() -> int:

@@ -92,7 +92,8 @@ def _filtered(service: EmbeddedService, pod: PendingPod, names: list[str]) -> Fi
     """Measure the first plan of a pod, as at its admission, and then its filter call."""
     if pod.function_pod is None:
         raise RuntimeError(f"pod {pod.name} is not a function pod: {pod.problem}")
-    plan = partial(service.planning.planner.plan_for_nodes, pod.function_pod, names)
+    node_rows = service.state.ledger.fleet.rows(names)
+    plan = partial(service.planning.planner.plan_for_nodes, pod.function_pod, node_rows)
     plan_ms = _cpu_ms(plan)
     filter_ms = _cpu_ms(partial(service.scheduler.schedule, pod, names))
     return FilterTimes(filter_ms, plan_ms, plan()[0].exact)

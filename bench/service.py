@@ -32,7 +32,7 @@ from tests.extender.embedded_cluster import EmbeddedCluster
 from tests.extender.embedded_service import EmbeddedService
 
 SAMPLES = Path(__file__).parents[1] / "deploy" / "samples"
-_START_S = 120.0
+_START_S = 600.0
 
 
 def documents() -> tuple[list[Workflow], list[FunctionProfile]]:

@@ -63,10 +63,10 @@ def run(policy: str, name: str, requests: int) -> Measured:
     began, cpu = perf_counter(), process_time()
     result = simulate(scenario, catalogue, arrivals, policy, requests=requests)
     cpu_s, wall_s = process_time() - cpu, perf_counter() - began
-    return Measured(result.events, cpu_s, wall_s, _peak_mib(), result.planning_s, result.hit_ratio)
+    return Measured(result.events, cpu_s, wall_s, peak_mib(), result.planning_s, result.hit_ratio)
 
 
-def _peak_mib() -> float:
+def peak_mib() -> float:
     """Return the peak of resident memory; that of `getrusage` would include the parent's."""
     status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     (peak,) = (line.split()[1] for line in status if line.startswith("VmHWM:"))

@@ -1,67 +1,108 @@
 """Events a second of the simulator, next to those of another commit.
 
-    python -m bench.simulator_against COMMIT
+    python -m bench.simulator_against COMMIT [--compiled FOLDER]
 
-The commit is checked out into a folder of its own. Both run in turn, each run in a process of its
-own, by CPU time; the medians are compared. Commits before the package `workbench` have no fixed
-shares: they are compared with `resizable`, so that both do the same work.
+The commit is checked out into a folder of its own. All sides run in turn, each run in a process of
+its own, by CPU time; the medians are compared. Commits before the package `workbench` have no fixed
+shares: they are compared with `resizable`, so that both do the same work. ``--compiled`` names a
+folder with this project as the image has it, as sweeps run it: it must give the same results, byte
+by byte, or the exit status is 1.
 """
 
+import argparse
+import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 REPOSITORY = Path(__file__).parents[1]
-POLICY, SETTING, REQUESTS, ROUNDS = "exact", "moderate-normal", 20_000, 3
+SETTING, ROUNDS = "moderate-normal", 3
+REQUESTS = {"warm": 20_000, "exact": 20_000}  # by policy
 
 _RUN = """
-import json, sys
+import hashlib, json
 import bench.simulator as simulator
-scenario_type = simulator.Scenario
+scenario_type, simulate = simulator.Scenario, simulator.simulate
 if "resizable" in getattr(scenario_type, "model_fields", ()):  # before, it was the default
     simulator.Scenario = lambda **keys: scenario_type(**{{"resizable": True, **keys}})
+def recorded(*arguments, **keys):
+    global result
+    result = simulate(*arguments, **keys)
+    return result
+simulator.simulate = recorded
 simulator.run({policy!r}, {setting!r}, 1_000)  # compiles and loads the kernels
 measured = simulator.run({policy!r}, {setting!r}, {requests})
-print(json.dumps([measured.events, measured.cpu_s]))
+digest = hashlib.sha256(json.dumps(result.as_json()).encode()).hexdigest()
+print(json.dumps([measured.events / measured.cpu_s, digest]))
 """
 
 
-def events_per_s(folder: Path) -> float:
-    """Run once with the code of a folder."""
-    code = _RUN.format(policy=POLICY, setting=SETTING, requests=REQUESTS)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"error: the run in {folder} failed:\n{done.stderr}")
-    events, cpu_s = map(float, done.stdout.splitlines()[-1].strip("[]").split(","))
-    return events / cpu_s
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Code that is compared: a checkout, and folders of Python's path before it."""
+
+    name: str
+    checkout: Path
+    path: tuple[Path, ...] = ()
+
+    def run(self, policy: str) -> tuple[float, str]:
+        """Run once; return the events a second, and the digest of the result."""
+        code = _RUN.format(policy=policy, setting=SETTING, requests=REQUESTS[policy])
+        python_path = os.pathsep.join(map(str, (*self.path, self.checkout)))
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code],
+            cwd=self.checkout,
+            env={**os.environ, "PYTHONPATH": python_path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            sys.exit(f"error: the run of {self.name} failed:\n{done.stderr}")
+        events_per_s, digest = json.loads(done.stdout.splitlines()[-1])
+        return events_per_s, digest
 
 
-def main(commit: str) -> int:
-    """Measure both in turn, and print the medians."""
+def compare(policy: str, sides: list[Side]) -> bool:
+    """Measure all sides in turn, and print the medians; return true if equal code is equal."""
+    rounds = [[side.run(policy) for side in sides] for _ in range(ROUNDS)]
+    before_per_s, *_ = medians = [
+        median(events_per_s for events_per_s, _ in of_side) for of_side in zip(*rounds, strict=True)
+    ]
+    for side, events_per_s in zip(sides, medians, strict=True):
+        ratio = events_per_s / before_per_s
+        print(f"{policy:6} {side.name:15} {events_per_s:9,.0f} events/s  {ratio:.2f}", flush=True)
+    digests = {digest for run in rounds for _, digest in run[1:]}
+    print(f"{policy}: {'the results here are equal' if len(digests) == 1 else 'results differ'}")
+    print(f"{policy}_events_per_s: {medians[-1]:.0f}  vs_before: {medians[-1] / before_per_s:.2f}")
+    return len(digests) == 1
+
+
+def main() -> int:
+    """Compare all policies."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("commit")
+    parser.add_argument("--compiled", type=Path)
+    options = parser.parse_args()
     with TemporaryDirectory() as temporary:
         before = Path(temporary) / "before"
         git = ("git", "-C", str(REPOSITORY), "worktree")
-        subprocess.run([*git, "add", "--quiet", "--detach", str(before), commit], check=True)
+        subprocess.run(
+            [*git, "add", "--quiet", "--detach", str(before), options.commit], check=True
+        )
+        sides = [Side(options.commit, before), Side("here", REPOSITORY)]
+        if options.compiled is not None:
+            sides.append(Side("here, compiled", REPOSITORY, (options.compiled.resolve(),)))
         try:
-            rounds = [(events_per_s(before), events_per_s(REPOSITORY)) for _ in range(ROUNDS)]
+            is_equal = [compare(policy, sides) for policy in REQUESTS]
         finally:
             subprocess.run([*git, "remove", "--force", str(before)], check=True)
-    for then, now in rounds:
-        print(f"{commit}: {then:,.0f} events/s; here: {now:,.0f} events/s")
-    now_per_s, before_per_s = median(now for _, now in rounds), median(then for then, _ in rounds)
-    print(f"events_per_s: {now_per_s:.0f}  vs_before: {now_per_s / before_per_s:.2f}")
-    return 0
+    return 0 if all(is_equal) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

@@ -110,7 +110,8 @@ class Preemptor:
         victims = args.victims()
         if pod.function_pod is None:
             return victims
-        plan, latencies = self._scheduler.planner.plan_for_nodes(pod.function_pod, victims)
+        node_rows = self._state.ledger.fleet.rows(list(victims))
+        plan, latencies = self._scheduler.planner.plan_for_nodes(pod.function_pod, node_rows)
         calls = [
             _NodeCall(
                 node,

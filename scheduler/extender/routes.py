@@ -5,7 +5,7 @@ and ``Error``, which is all that kube-scheduler reads.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -20,11 +20,13 @@ from scheduler.extender.wire import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     HostPriority,
+    read_args,
+    reasons_json,
 )
+from scheduler.placement.reasons import Group
 from scheduler.server.errors import RefusedError
-from scheduler.server.messages import Message, Reader, openapi_body, read_body
+from scheduler.server.messages import Reader, openapi_body, read_bytes
 
-_ARGS = Reader(ExtenderArgs)
 _BIND = Reader(ExtenderBindingArgs)
 _PREEMPT = Reader(ExtenderPreemptionArgs)
 
@@ -36,17 +38,17 @@ def router(service: Service) -> APIRouter:
     @routes.post("/filter", response_model=ExtenderFilterResult, **openapi_body(ExtenderArgs))
     async def filter_nodes(request: Request) -> Response:
         """Select the nodes that can hold the pod, with the reasons of the others."""
-        return await _answer(service, "filter", request, _ARGS, _filter)
+        return await _answer(service, "filter", request, _filter)
 
     @routes.post("/prioritize", response_model=list[HostPriority], **openapi_body(ExtenderArgs))
     async def prioritize_nodes(request: Request) -> Response:
         """Score every node of the request, 0 to 10."""
-        return await _answer(service, "prioritize", request, _ARGS, _prioritize)
+        return await _answer(service, "prioritize", request, _prioritize)
 
     @routes.post("/bind", response_model=ExtenderBindingResult, **openapi_body(ExtenderBindingArgs))
     async def bind_pod(request: Request) -> Response:
         """Bind the pod to the node, with its GPU and its limits; idempotent."""
-        return await _answer(service, "bind", request, _BIND, _bind)
+        return await _answer(service, "bind", request, _bind)
 
     @routes.post(
         "/preempt",
@@ -55,57 +57,54 @@ def router(service: Service) -> APIRouter:
     )
     async def preempt_pods(request: Request) -> Response:
         """Select the nodes where eviction frees enough of one GPU, with the victims there."""
-        return await _answer(service, "preempt", request, _PREEMPT, _preempt)
+        return await _answer(service, "preempt", request, _preempt)
 
     return routes
 
 
-async def _filter(service: Service, args: ExtenderArgs) -> Mapping[str, Any]:
+async def _filter(service: Service, body: bytes) -> bytes:
+    args, nodes = read_args(body, service.state.ledger.fleet.index)
     whole = args.NodeNames is None and args.Nodes is not None
     try:
-        decision = await service.filter(args.Pod, args.names())
+        decision = await service.filter(args.Pod, nodes)
     except RefusedError as error:
         return _filter_result(NodeNames=None if whole else [], Error=escape_percent(str(error)))
-    reasons: dict[str, dict[str, str]] = {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}}
-    failed, unresolvable = reasons.values()
-    for refusal, names in decision.refusals.groups:
-        texts = dict.fromkeys(names, escape_percent(refusal.reason))
-        (failed if refusal.resolvable else unresolvable).update(texts)
+    groups = decision.refusals.groups
     if not whole or args.Nodes is None:
-        return _filter_result(NodeNames=decision.passing, **reasons)
+        return _filter_result(groups, NodeNames=decision.passing)
     objects = {node["metadata"]["name"]: node for node in args.Nodes["items"] or []}
     items = [objects[name] for name in decision.passing]
-    return _filter_result(Nodes={**args.Nodes, "items": items}, **reasons)
+    return _filter_result(groups, Nodes={**args.Nodes, "items": items})
 
 
-async def _prioritize(service: Service, args: ExtenderArgs) -> list[dict[str, Any]]:
-    scores = await service.prioritize(args.Pod, args.names())
-    return [{"Host": name, "Score": score} for name, score in scores.items()]
+async def _prioritize(service: Service, body: bytes) -> bytes:
+    args, nodes = read_args(body, service.state.ledger.fleet.index)
+    scores = await service.prioritize(args.Pod, nodes)
+    return _json([{"Host": name, "Score": score} for name, score in scores.items()])
 
 
-async def _bind(service: Service, args: ExtenderBindingArgs) -> Mapping[str, Any]:
+async def _bind(service: Service, body: bytes) -> bytes:
     try:
-        await service.bind(args)
+        await service.bind(_BIND.parse(body))
     except RefusedError as error:
-        return {"Error": escape_percent(str(error))}
-    return {"Error": ""}
+        return _json({"Error": escape_percent(str(error))})
+    return _json({"Error": ""})
 
 
-async def _preempt(service: Service, args: ExtenderPreemptionArgs) -> Mapping[str, Any]:
-    victims = await service.preempt(args)
-    return {"NodeNameToMetaVictims": {node: v.model_dump() for node, v in victims.items()}}
+async def _preempt(service: Service, body: bytes) -> bytes:
+    victims = await service.preempt(_PREEMPT.parse(body))
+    return _json({"NodeNameToMetaVictims": {node: v.model_dump() for node, v in victims.items()}})
 
 
 async def _answer(
     service: Service,
     verb: str,
     request: Request,
-    reader: Reader[Message],
-    call: Callable[[Service, Message], Awaitable[Any]],
+    call: Callable[[Service, bytes], Awaitable[bytes]],
 ) -> Response:
     began_s = time.perf_counter()
-    args = await read_body(request, reader, limit_mib=service.settings.body_max_mib)
-    content = to_json(await call(service, args), inf_nan_mode="null")
+    body = await read_bytes(request, limit_mib=service.settings.body_max_mib)
+    content = await call(service, body)
     service.metrics.call_duration.labels(verb).observe(time.perf_counter() - began_s)
     return Response(content, media_type="application/json")
 
@@ -120,14 +119,29 @@ def escape_percent(text: str) -> str:
     return text.replace("%", "percent")
 
 
-def _filter_result(**fields: Any) -> dict[str, Any]:
-    return {
-        "Nodes": None,
-        "NodeNames": None,
-        "FailedNodes": {},
-        "FailedAndUnresolvableNodes": {},
-        "Error": "",
-    } | fields
+def _filter_result(
+    groups: Iterable[Group] = (),
+    *,
+    Nodes: Any = None,  # noqa: N803 - the field's name
+    NodeNames: list[str] | None = None,  # noqa: N803
+    Error: str = "",  # noqa: N803
+) -> bytes:
+    failed, unresolvable = (
+        reasons_json(
+            (escape_percent(refusal.reason), names)
+            for refusal, names in groups
+            if refusal.resolvable is resolvable
+        )
+        for resolvable in (True, False)
+    )
+    return (
+        b'{"Nodes":%b,"NodeNames":%b,"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":%b}'
+        % (_json(Nodes), _json(NodeNames), failed, unresolvable, _json(Error))
+    )
+
+
+def _json(content: Any) -> bytes:
+    return to_json(content, inf_nan_mode="null")
 
 
 def request_schemas() -> dict[str, Any]:

@@ -1,17 +1,18 @@
 """Scheduling of one pod: plan it, try the candidates on nodes, return one `Decision`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import compress
 
 from scheduler.extender.nominations import Nomination, Nominations
 from scheduler.extender.promises import Promises, gang_of
 from scheduler.model.message_text import listed
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod
+from scheduler.placement.arrays import Int64Array
 from scheduler.placement.candidates import CandidateTable
 from scheduler.placement.members import GpuSlice, member_refusals, place_member
+from scheduler.placement.node_names import NodeNames
 from scheduler.placement.placement import Placement, place
 from scheduler.placement.reasons import Refusal, Refusals, refusals
 from scheduler.placement.scores import SCORE_MAX
@@ -58,7 +59,7 @@ class Scheduler:
         self.nominations = Nominations(state.pods.pending, state.ledger)
         self.promises = Promises(state)
 
-    def filter(self, pod: PendingPod, nodes: list[str]) -> Decision:
+    def filter(self, pod: PendingPod, nodes: Sequence[str]) -> Decision:
         """Schedule the pod as `schedule`, and promise a member of a gang or of a pool its share.
 
         Raises:
@@ -66,6 +67,7 @@ class Scheduler:
                 kube-scheduler retry by itself, which no event would when promises end.
         """
         self.promises.begin(pod)
+        nodes = NodeNames.of(nodes)
         try:
             decision = self.schedule(pod, nodes)
             self._require_no_promise(pod, nodes, decision)
@@ -95,7 +97,7 @@ class Scheduler:
         self.promises.add(pod, Nomination.of(function_pod, node.name, gpu.uuid, configuration))
         return replace(decision, passing=[node.name])
 
-    def _require_no_promise(self, pod: PendingPod, nodes: list[str], decision: Decision) -> None:
+    def _require_no_promise(self, pod: PendingPod, nodes: NodeNames, decision: Decision) -> None:
         if decision.passing or not self.promises.against(pod.uid, is_own=False):
             return
         if (pod.raw.get("status") or {}).get("nominatedNodeName"):
@@ -107,7 +109,7 @@ class Scheduler:
             )
 
     def schedule(
-        self, pod: PendingPod, nodes: list[str], *, ignore_other_groups: bool = False
+        self, pod: PendingPod, nodes: Sequence[str], *, ignore_other_groups: bool = False
     ) -> Decision:
         """Plan the pod and try the candidates on these nodes.
 
@@ -118,7 +120,7 @@ class Scheduler:
 
         Args:
             pod: pod to schedule.
-            nodes: nodes of the call.
+            nodes: names of the call, each once.
             ignore_other_groups: place it on shares that are promised to other groups, too.
 
         Raises:
@@ -128,7 +130,8 @@ class Scheduler:
         if pod.problem:
             raise RefusedError(pod.problem)
         if pod.function_pod is None:
-            return Decision(nodes, nodes)
+            return Decision(list(nodes), list(nodes))
+        nodes = NodeNames.of(nodes)
         reservation = self._state.ledger.reservation(pod.uid)
         if reservation is not None:
             return _binding_in_progress(reservation.node, nodes)
@@ -139,7 +142,7 @@ class Scheduler:
                 return _refused_everywhere(str(error), nodes)
             return self._decision(pod, nodes, plan, placement)
 
-    def score(self, pod: PendingPod, nodes: list[str]) -> Mapping[str, int]:
+    def score(self, pod: PendingPod, nodes: Sequence[str]) -> Mapping[str, int]:
         """Score the nodes, 0 to 10, in their order; equally where the pod may be on any of them.
 
         Raises:
@@ -152,28 +155,29 @@ class Scheduler:
         if self._state.ledger.reservation(pod.uid) is not None:
             return dict.fromkeys(nodes, SCORE_MAX)
         with self._reserved_for_others(pod):
-            _, placement = self._place(pod.function_pod, nodes)
+            _, placement = self._place(pod.function_pod, NodeNames.of(nodes))
         return dict(zip(nodes, placement.scores.tolist(), strict=True))
 
-    def _place(self, pod: FunctionPod, nodes: list[str]) -> tuple[Plan, Placement]:
+    def _place(self, pod: FunctionPod, nodes: NodeNames) -> tuple[Plan, Placement]:
         """Plan the pod and place the first candidate that fits.
 
         If only nodes with a long start have room, the SLO counts as lost there: kube-scheduler may
         not retry for minutes, and a pod without a deadline would wait forever.
         """
-        plan, latencies = self.planner.plan_for_nodes(pod, nodes)
-        placement = self._place_plan(pod, nodes, plan, latencies)
+        node_rows = nodes.rows(self._state.ledger.fleet)
+        plan, latencies = self.planner.plan_for_nodes(pod, node_rows)
+        placement = self._place_plan(pod, node_rows, plan, latencies)
         if placement.candidate_index is None and plan.feasible and len(latencies.distinct_ms) > 1:
             late_plan = self.planner.plan(
                 pod, fleet=self.planner.fleet(), starts_ms=latencies.distinct_ms[-1:]
             )
-            late_placement = self._place_plan(pod, nodes, late_plan, latencies)
+            late_placement = self._place_plan(pod, node_rows, late_plan, latencies)
             if late_placement.candidate_index is not None:
                 return late_plan, late_placement
         return plan, placement
 
     def _place_plan(
-        self, pod: FunctionPod, nodes: list[str], plan: Plan, latencies: StartLatencies
+        self, pod: FunctionPod, node_rows: Int64Array, plan: Plan, latencies: StartLatencies
     ) -> Placement:
         state = self._state
         if pod.is_member:
@@ -181,20 +185,20 @@ class Scheduler:
             return place_member(
                 state.ledger.fleet,
                 CandidateTable(state.ledger.fleet, plan.candidates, cpu_request(pod)),
-                state.ledger.fleet.rows(nodes),
+                node_rows,
                 node_start_ms=latencies.node_ms,
                 slices=state.ledger.pools.slices(pod.namespace, function),
-                home_key=self._affinities(pod, nodes).home_key,
+                home_key=self._affinities(pod).home_key,
             )
         return place(
             state.ledger.fleet,
             plan.candidates,
-            state.ledger.fleet.rows(nodes),
+            node_rows,
             node_start_ms=latencies.node_ms,
             policy=state.settings.placement,
             cpu=cpu_request(pod),
             mix_of=state.ledger.mix,
-            affinities=self._affinities(pod, nodes),
+            affinities=self._affinities(pod),
         )
 
     @contextmanager
@@ -220,14 +224,14 @@ class Scheduler:
         return self._state.ledger.pools.slices(pod.namespace) if is_holder else []
 
     def _decision(
-        self, pod: PendingPod, nodes: list[str], plan: Plan, placement: Placement
+        self, pod: PendingPod, nodes: NodeNames, plan: Plan, placement: Placement
     ) -> Decision:
-        feasible = list(compress(nodes, (placement.gpu_rows >= 0).tolist()))
+        feasible = nodes.at(placement.gpu_rows >= 0)
         limit = self._state.settings.filter_nodes_max or len(feasible)
         passing = feasible
         if len(feasible) > limit and not states_preference(pod.raw):
             # kube-scheduler treats a node in neither list of the answer as one that was not sent.
-            passing = [nodes[i] for i in placement.best_first()[:limit].tolist()]
+            passing = nodes.at(placement.best_first(limit))
         return Decision(
             feasible,
             passing,
@@ -237,7 +241,7 @@ class Scheduler:
         )
 
     def _refusals(
-        self, pod: PendingPod, nodes: list[str], plan: Plan, placement: Placement
+        self, pod: PendingPod, nodes: NodeNames, plan: Plan, placement: Placement
     ) -> Refusals:
         if pod.function_pod is not None and pod.function_pod.is_member:
             slices = self._state.ledger.pools.slices(pod.namespace)
@@ -262,26 +266,24 @@ class Scheduler:
                 reasons[gpu.node] = replace(refusal, reason=f"{refusal.reason}; {note}")
         return Refusals.of(reasons)
 
-    def _affinities(self, pod: FunctionPod, nodes: list[str]) -> Affinities:
+    def _affinities(self, pod: FunctionPod) -> Affinities:
         state = self._state
         function = state.documents.function_of(pod)
         stage_nodes = state.history.stage_nodes(pod)
         predecessors = [stage.name for stage in state.documents.predecessors(pod)]
-        warm = state.history.warm_nodes(pod.namespace, function)
         return Affinities(
             predecessors={stage_nodes[stage] for stage in predecessors if stage in stage_nodes},
-            # A function may be warm on all nodes of a large cluster.
-            warm=list(filter(warm.__contains__, nodes)),
+            gpu_ready_ms=state.warm_rows(pod).gpu_ready_ms,
             home_key=f"{pod.namespace}/{pod.workflow or ''}/{function}",
         )
 
 
-def _refused_everywhere(reason: str, nodes: list[str]) -> Decision:
+def _refused_everywhere(reason: str, nodes: Sequence[str]) -> Decision:
     refusal = Refusal(reason, resolvable=False)
-    return Decision([], [], Refusals([(refusal, nodes)]))
+    return Decision([], [], Refusals([(refusal, list(nodes))]))
 
 
-def _binding_in_progress(node: str, nodes: list[str]) -> Decision:
+def _binding_in_progress(node: str, nodes: Sequence[str]) -> Decision:
     reason = f"the pod has a reservation on node {node}: its Binding is in progress or done"
     refusal = Refusal(reason, resolvable=False)
     feasible = [name for name in nodes if name == node]

@@ -1,7 +1,7 @@
 """The extender's service: the calls of kube-scheduler over a `PlanningService`."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,7 +61,7 @@ class Service:
         self._reported_overcommits: set[tuple[str, str]] = set()  # nodes and UUIDs
         self._reported_names: set[NameConflict] = set()
 
-    async def filter(self, raw: Mapping[str, Any], nodes: list[str]) -> Decision:
+    async def filter(self, raw: Mapping[str, Any], nodes: Sequence[str]) -> Decision:
         """Decide on which of the nodes the pod may run.
 
         Raises:
@@ -77,7 +77,7 @@ class Service:
             decision = self.scheduler.promise(pod, decision)
         return decision
 
-    async def prioritize(self, raw: Mapping[str, Any], nodes: list[str]) -> Mapping[str, int]:
+    async def prioritize(self, raw: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, int]:
         """Score the nodes, 0 to 10; all 0 where the pod cannot be planned.
 
         The call has no field for an error. Equal scores leave the choice to kube-scheduler's own.

@@ -64,7 +64,7 @@ def _pending(state: State, pod: PendingPod) -> dict[str, Any]:
         "name": f"{pod.namespace}/{pod.name}",
         "pod": pod.raw,
         "stage_nodes": dict(stage_nodes),
-        "warm_nodes": list(warm_nodes),
+        "warm_nodes": sorted(warm_nodes),
         "ended_stages": sorted(progress.ended),
         "running_stages_ms": dict(progress.running_ms),
         "progress_is_known": progress.is_known,
@@ -85,7 +85,7 @@ class RecordedHistory:
         self._stage_nodes = stage_nodes
         self._progress = progress
         self._later_waits_ms = later_waits_ms
-        self._warm_nodes: dict[tuple[str, str], Collection[str]] = {}
+        self._warm_nodes: dict[tuple[str, str], frozenset[str]] = {}
 
     def record_warm(self, namespace: str, function: str, nodes: Collection[str]) -> None:
         """Record the nodes on which a function is warm."""
@@ -103,9 +103,9 @@ class RecordedHistory:
         """Observed waits at all stages after the pod's, ms."""
         return self._later_waits_ms.get(pod.uid, 0.0)
 
-    def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
+    def warm_nodes(self, namespace: str, function: str) -> frozenset[str]:
         """Nodes on which the function is warm."""
-        return self._warm_nodes.get((namespace, function), ())
+        return self._warm_nodes.get((namespace, function), frozenset())
 
 
 def restore_state(snapshot: Mapping[str, Any]) -> State:

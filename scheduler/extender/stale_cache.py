@@ -23,7 +23,7 @@ those that fit may suffice. kube-scheduler tries the gang again when any pod cha
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from scheduler.cluster.api import Raw
 from scheduler.cluster.errors import ClusterError
@@ -65,7 +65,7 @@ class RefusalGuard:
         self._refused_at: dict[str, tuple[int, int]] = {}
         self._waited_at = -1  # the capacity epoch for which an answer was delayed
 
-    async def check(self, pod: PendingPod, nodes: list[str], decision: Decision) -> Decision:
+    async def check(self, pod: PendingPod, nodes: Sequence[str], decision: Decision) -> Decision:
         """Return the decision to answer with in place of ``decision``, which refuses all nodes.
 
         Raises:
@@ -78,7 +78,7 @@ class RefusalGuard:
                 raise
             return decision
 
-    async def _check(self, pod: PendingPod, nodes: list[str], decision: Decision) -> Decision:
+    async def _check(self, pod: PendingPod, nodes: Sequence[str], decision: Decision) -> Decision:
         state = self._state
         version = version_of(pod.raw)
         if version == 0:  # not from an API server
@@ -104,7 +104,7 @@ class RefusalGuard:
             self._expire()
         return decision
 
-    def _require_no_wait(self, pod: PendingPod, nodes: list[str], decision: Decision) -> None:
+    def _require_no_wait(self, pod: PendingPod, nodes: Sequence[str], decision: Decision) -> None:
         """Raise a RefusedError if the pod fits once the containers of vanished pods have ended."""
         with self._state.pods.without_ending() as has_ending:
             later = self._scheduler.schedule(pod, nodes) if has_ending else decision
@@ -115,7 +115,9 @@ class RefusalGuard:
                 f"for their grace period; retrying: {reason}"
             )
 
-    async def _unexplained(self, pod: PendingPod, nodes: list[str], decision: Decision) -> Decision:
+    async def _unexplained(
+        self, pod: PendingPod, nodes: Sequence[str], decision: Decision
+    ) -> Decision:
         """Decide again on an unchanged pod although no event since could have freed capacity."""
         ledger = self._state.ledger
         epoch = ledger.free_capacity_epoch

@@ -5,11 +5,18 @@ the Go field names. Of the Pods and Nodes inside, only the fields that are read 
 others are passed on unchanged.
 """
 
+import re
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated, Any
 
+from fastapi import HTTPException
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, with_config
+from pydantic_core import to_json
 from typing_extensions import TypedDict
 
+from scheduler.placement.node_names import NameIndex, NodeNames
+from scheduler.server.messages import Reader
 from scheduler.server.pod_json import (
     OPEN,
     PodJson,
@@ -57,6 +64,42 @@ class ExtenderArgs(_Message):
         return list(dict.fromkeys(node["metadata"]["name"] for node in items))
 
 
+def read_args(body: bytes, index: NameIndex) -> tuple[ExtenderArgs, NodeNames]:
+    """Read arguments, and the names of their nodes without repetition.
+
+    kube-scheduler sends names that a fleet knows, and sends them last. These are looked up in the
+    text itself. Any other form is parsed as a whole.
+
+    Raises:
+        HTTPException: FastAPI's, with 400 or 422.
+    """
+    begin = _names_begin(body)
+    rows = index.find(body, begin) if begin else None
+    if rows is not None:
+        with suppress(HTTPException):  # the whole body has the position of what is wrong
+            return _ARGS.parse(body[:begin] + b"]}"), NodeNames.of_rows(index, rows)
+    args = _ARGS.parse(body)
+    return args, NodeNames(args.names())
+
+
+_ARGS = Reader(ExtenderArgs)
+_NAMES = b'"NodeNames"'
+_OPENING = re.compile(rb"\s?:\s?\[")
+
+
+def _names_begin(body: bytes) -> int:
+    """Return where the names begin if they seem to be the last field; 0 where they do not.
+
+    If ``body[:begin] + b"]}"`` is JSON, the field is one of the outermost object: a quotation mark
+    after a comma that ended a string would be followed by no name.
+    """
+    key = body.rfind(_NAMES)
+    if key < 0 or body[max(0, key - 2) : key].rstrip()[-1:] != b",":
+        return 0
+    opening = _OPENING.match(body, key + len(_NAMES))
+    return 0 if opening is None else opening.end()
+
+
 class ExtenderFilterResult(_Message):
     """Result of filter: passing nodes in the form of the request, and reasons of the others."""
 
@@ -65,6 +108,22 @@ class ExtenderFilterResult(_Message):
     FailedNodes: dict[str, str] = {}
     FailedAndUnresolvableNodes: dict[str, str] = {}
     Error: str = ""
+
+
+def reasons_json(groups: Iterable[tuple[str, list[str]]]) -> bytes:
+    """Return an object of a reason by node as JSON, from reasons and the distinct nodes of each.
+
+    Thousands of nodes share a few reasons, so each reason is written once, and then copied.
+    """
+    members = []
+    for reason, names in groups:
+        keys = to_json(names)[1:-1]
+        if keys.count(b",") == len(names) - 1:  # no name has one
+            value = b":" + to_json(reason)
+            members.append(keys.replace(b'","', b'"' + value + b',"') + value)
+        else:
+            members.append(to_json(dict.fromkeys(names, reason))[1:-1])
+    return b"{" + b",".join(members) + b"}"
 
 
 class HostPriority(_Message):

@@ -13,12 +13,20 @@ from scheduler.placement.arrays import (
     Int32Array,
     Int64Array,
     MixArrays,
+    NameArrays,
+    Uint8Array,
 )
 
 INT32_ARRAY = types.Array(types.int32, 1, "C")
 INT64_ARRAY = types.Array(types.int64, 1, "C")
 FLOAT64_ARRAY = types.Array(types.float64, 1, "C")
-_TYPES = {Int32Array: INT32_ARRAY, Int64Array: INT64_ARRAY, Float64Array: FLOAT64_ARRAY}
+UINT8_ARRAY = types.Array(types.uint8, 1, "C", readonly=True)  # bytes, which nobody may change
+_TYPES = {
+    Int32Array: INT32_ARRAY,
+    Int64Array: INT64_ARRAY,
+    Float64Array: FLOAT64_ARRAY,
+    Uint8Array: UINT8_ARRAY,
+}
 
 
 def type_of(tuple_class: type) -> types.BaseTuple:
@@ -34,3 +42,4 @@ def type_of(tuple_class: type) -> types.BaseTuple:
 FLEET_TYPE = type_of(FleetArrays)
 CANDIDATES_TYPE = type_of(CandidateArrays)
 MIX_TYPE = type_of(MixArrays)
+NAMES_TYPE = type_of(NameArrays)

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
 Float64Array = NDArray[np.float64]
+Uint8Array = NDArray[np.uint8]
+BoolArray = NDArray[np.bool_]
 
 
 class FleetArrays(NamedTuple):
@@ -43,3 +45,12 @@ class MixArrays(NamedTuple):
     gpu_percent: Int64Array  # (m,)
     memory_mib: Int64Array  # (m,)
     pods: Int64Array  # (m,) number of pods of the class
+
+
+class NameArrays(NamedTuple):
+    """Names of nodes in one text, and a hash table of their rows with open addressing."""
+
+    text: Uint8Array  # (bytes,) the names, one after the other
+    begins: Int64Array  # (rows,) of the name of each row in the text
+    ends: Int64Array  # (rows,)
+    slots: Int32Array  # (a power of two,) rows by the hash of their name; -1: empty

@@ -5,6 +5,7 @@ of them, so the kernels read arrays, never objects. Only the ledger calls the me
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
 from scheduler.model.node import Gpu, Node
-from scheduler.placement.arrays import FleetArrays, Int64Array
+from scheduler.placement.arrays import FleetArrays, Int32Array, Int64Array
+from scheduler.placement.node_names import NameIndex
 from scheduler.placement.options import Limits
 
 _NODE_ROWS_MIN, _GPU_ROWS_MIN = 64, 256
@@ -70,19 +72,24 @@ class Fleet:
         views: views of single elements of the arrays; replaced with the arrays.
         node_row: row of each node, by name.
         nodes, gpus: objects by row.
+        shape_number: equal for nodes whose GPUs are alike in model, memory, index and health;
+            as long as the arrays of nodes.
     """
 
     __slots__ = (
         "_capacity",
         "_daemons_milli",
         "_gpu_rows",
+        "_index",
         "_model_numbers",
+        "_shape_numbers",
         "_sizes",
         "arrays",
         "gpus",
         "limits",
         "node_row",
         "nodes",
+        "shape_number",
         "views",
     )
 
@@ -93,6 +100,9 @@ class Fleet:
         self.gpus: list[Gpu | None] = []
         self._gpu_rows: dict[str, dict[str, int]] = {}  # node -> UUID -> row
         self._model_numbers: dict[str, int] = {}  # a number is never used again
+        self._shape_numbers: dict[tuple[object, ...], int] = {}  # the same
+        self.shape_number: Int32Array = np.zeros(_NODE_ROWS_MIN, np.int32)
+        self._index: NameIndex | None = None  # of the present rows; None: not built yet
         self._daemons_milli: dict[str, int] = {}  # thousandths of a vCPU, by node
         self._sizes: Counter[tuple[str, NodeSize]] = Counter()  # GPUs by model and size of the node
         self._capacity: FleetCapacity | None = None  # of `_sizes`; None: not computed yet
@@ -125,7 +135,14 @@ class Fleet:
         """Return the number of a GPU model in ``gpu_model``, -1 where no node ever had it."""
         return self._model_numbers.get(model, -1)
 
-    def rows(self, names: list[str]) -> Int64Array:
+    @property
+    def index(self) -> NameIndex:
+        """The names of all nodes; another object after each change of rows."""
+        if self._index is None:
+            self._index = NameIndex(self.node_row, len(self.nodes))
+        return self._index
+
+    def rows(self, names: Sequence[str]) -> Int64Array:
         """Return the row of each name, -1 where the node is not known; shape (len(names),)."""
         rows = map(self.node_row.get, names, repeat(-1))
         return np.fromiter(rows, np.int64, len(names))
@@ -156,6 +173,7 @@ class Fleet:
         arrays = self.arrays
         count = len(node.gpus)
         if int(arrays.node_gpus[row]) != count:
+            self._index = None
             first = self._append_gpu_rows(count)
             arrays = self.arrays
             arrays.node_first_gpu[row] = first
@@ -170,6 +188,8 @@ class Fleet:
             arrays.gpu_free_memory_mib[gpu_row] = gpu.memory_mib - self.limits.server_context_mib
             arrays.gpu_free_clients[gpu_row] = self.limits.clients_max
             arrays.gpu_index[gpu_row] = gpu.index
+        shape = tuple((gpu.model, gpu.memory_mib, gpu.index, gpu.healthy) for gpu in node.gpus)
+        self.shape_number[row] = self._shape_numbers.setdefault(shape, len(self._shape_numbers))
         self._index_gpus(node, row)
         self._count_sizes(node, +1)
 
@@ -178,6 +198,7 @@ class Fleet:
         row = self.node_row.pop(name, None)
         if row is None:
             return
+        self._index = None
         del self._gpu_rows[name]
         self._forget_gpus(row)
         self._daemons_milli.pop(name, None)
@@ -193,6 +214,7 @@ class Fleet:
 
     def compact(self) -> None:
         """Move the used GPU rows together, so that node changes do not grow the arrays forever."""
+        self._index = None
         arrays = self.arrays
         order: list[int] = []
         for row in range(len(self.nodes)):
@@ -279,10 +301,13 @@ class Fleet:
         self.arrays.gpu_model[rows] = -1
 
     def _unused_node_row(self) -> int:
+        self._index = None
         if len(self.node_row) < len(self.nodes):  # a node was removed
             return self.nodes.index(None)
         self.nodes.append(None)
         self._grow(slice(0, 3), len(self.nodes))
+        if len(self.shape_number) < len(self.arrays.node_gpus):
+            self.shape_number = np.resize(self.shape_number, len(self.arrays.node_gpus))
         return len(self.nodes) - 1
 
     def _append_gpu_rows(self, count: int) -> int:

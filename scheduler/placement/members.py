@@ -12,6 +12,7 @@ import numpy as np
 from scheduler.placement.arrays import Float64Array, Int64Array
 from scheduler.placement.candidates import CandidateTable
 from scheduler.placement.fleet import Fleet
+from scheduler.placement.node_names import NodeNames
 from scheduler.placement.placement import Placement
 from scheduler.placement.reasons import NODE_NOT_KNOWN, Refusal, Refusals
 from scheduler.placement.scores import SCORE_MAX
@@ -105,18 +106,27 @@ def member_refusals(
     by_node: dict[str, list[GpuSlice]] = {}
     for slice_ in slices:
         by_node.setdefault(slice_.node, []).append(slice_)
-    refused = np.flatnonzero(placement.gpu_rows < 0).tolist()
-    return Refusals.of(
-        {names[i]: _refusal(placement, i, by_node.get(names[i], ())) for i in refused}
+    refused = np.flatnonzero(placement.gpu_rows < 0)
+    rows = placement.node_rows[refused]
+    has_slice = np.isin(rows, placement.fleet.rows(list(by_node))) & (rows >= 0)
+    node_names = NodeNames.of(names)
+    with_slices = {
+        names[i]: _refusal(placement, i, by_node[names[i]]) for i in refused[has_slice].tolist()
+    }
+    return Refusals(
+        [
+            (NODE_NOT_KNOWN, node_names.at(refused[rows < 0])),
+            (_NO_SLICE, node_names.at(refused[(rows >= 0) & ~has_slice])),
+            *Refusals.of(with_slices).groups,
+        ]
     )
+
+
+_NO_SLICE = Refusal("no slice of the namespace's pool on this node", resolvable=False)
 
 
 def _refusal(placement: Placement, index: int, slices: Sequence[GpuSlice]) -> Refusal:
     fleet, table = placement.fleet, placement.table
-    if placement.node_rows[index] < 0:
-        return NODE_NOT_KNOWN
-    if not slices:
-        return Refusal("no slice of the namespace's pool on this node", resolvable=False)
     chosen = placement.candidate_index
     candidates = range(len(table.candidates)) if chosen is None else [chosen]
     reasons = []

@@ -80,11 +80,13 @@ class Placement:
         """The candidate that is granted."""
         return None if self.candidate_index is None else self.table.candidates[self.candidate_index]
 
-    def best_first(self) -> Int64Array:
-        """Return the indices of the nodes where the pod fits, the best node first.
+    def best_first(self, limit: int | None = None) -> Int64Array:
+        """Return the indices of the best nodes where the pod fits, the best node first.
 
-        The order is that of `kernels.score_nodes`.
+        The order is that of `kernels.score_nodes`. The default is all nodes where it fits.
         """
+        if limit == 1 and self.best is not None:
+            return np.array([self.best], np.int64)
         feasible = np.flatnonzero(self.gpu_rows >= 0)
         count = max(len(self.fleet.nodes), 1)
         keys = [walk_positions(self.home_key, self.node_rows[feasible], count)]
@@ -92,7 +94,7 @@ class Placement:
             delta = self.fragmentation
             keys += [delta.free_percent[feasible], delta.growth[feasible]]
         order: Int64Array = feasible[np.lexsort([*keys, -self.scores[feasible]])]
-        return order
+        return order[:limit]
 
 
 class Placer:
@@ -238,14 +240,10 @@ def place(  # noqa: PLR0913 - each by its name
     if node_start_ms is None:
         node_start_ms = np.zeros(node_rows.shape[0])
     placer = Placer(fleet, affinities.home_key, node_rows=node_rows, policy=policy, mix_of=mix_of)
-    # A warm node has a container that is ready on every GPU, for all that is known. The nodes'
-    # start times count it already; here it only scores.
-    ready_ms = np.full(len(fleet.arrays.gpu_model), inf)
-    warm = fleet.rows(list(affinities.warm))
-    warm = warm[warm >= 0]
-    first_gpu, gpus = fleet.arrays.node_first_gpu[warm, None], fleet.arrays.node_gpus[warm, None]
-    offset = np.arange(gpus.max(initial=0))
-    ready_ms[(first_gpu + offset)[offset < gpus]] = -inf
+    # The nodes' start times count warm containers already; here they only score.
+    ready_ms = affinities.gpu_ready_ms
+    if ready_ms is None:
+        ready_ms = np.full(len(fleet.arrays.gpu_model), inf)
     rows = (fleet.node_row.get(name) for name in affinities.predecessors)
     predecessors = np.array([row for row in rows if row is not None], np.int64)
     placed = placer.place(table, node_start_ms, ready_ms, 0.0, predecessors)

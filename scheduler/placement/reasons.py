@@ -1,6 +1,6 @@
 """Reasons why a node is refused, in numbers, and whether evicting pods could help."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from scheduler.model.node import Gpu
 from scheduler.placement import kernels
-from scheduler.placement.arrays import Int64Array
+from scheduler.placement.arrays import BoolArray, Int64Array
 from scheduler.placement.candidates import CandidateTable
 from scheduler.placement.fleet import Fleet
+from scheduler.placement.node_names import NodeNames
 from scheduler.placement.placement import Placement
 
 
@@ -63,29 +64,31 @@ class Refusals(Mapping[str, Refusal]):
         return {name: refusal for refusal, names in self.groups for name in names}
 
 
-def refusals(placement: Placement, names: list[str], budget_ms: float | None = None) -> Refusals:
+def refusals(
+    placement: Placement, names: Sequence[str], budget_ms: float | None = None
+) -> Refusals:
     """Return a refusal for each of the nodes on which the chosen candidate does not fit.
 
     Where no candidate fits anywhere, the numbers are those of the least demanding one for the
     node's GPUs and start. ``budget_ms`` is the plan's; None: time is not short.
     """
     refused = np.flatnonzero(placement.gpu_rows < 0)
+    if not len(refused):
+        return Refusals()
     is_known = placement.node_rows[refused] >= 0
-    groups: list[Group] = [(NODE_NOT_KNOWN, [names[i] for i in refused[~is_known].tolist()])]
-    capacity = _NodeCapacity(placement.fleet, placement.table)
+    members: list[tuple[Refusal, Int64Array]] = [(NODE_NOT_KNOWN, refused[~is_known])]
+    capacity = _NodeCapacity(placement)
     for candidates, nodes in _reported(placement, refused[is_known]):
         remaining = nodes
         for candidate in candidates:
             if len(remaining):
                 formatter = _RefusalFormatter(placement, candidate, capacity, budget_ms)
-                formatted, remaining = formatter.refuse(names, remaining)
-                groups += formatted
-        without = {
-            names[i]: capacity.without_a_model(int(placement.node_rows[i]), candidates)
-            for i in remaining.tolist()
-        }
-        groups += Refusals.of(without).groups
-    return Refusals(groups)
+                formatted, remaining = formatter.refuse(remaining)
+                members += formatted
+        for row, positions in capacity.alike(remaining):
+            members.append((capacity.without_a_model(row, candidates), remaining[positions]))
+    node_names = NodeNames.of(names)
+    return Refusals((refusal, node_names.at(indices)) for refusal, indices in members)
 
 
 def _reported(placement: Placement, refused: Int64Array) -> Iterator[tuple[list[int], Int64Array]]:
@@ -128,7 +131,7 @@ class _RefusalFormatter:
         self.start_budget_ms = inf if budget_ms is None else budget_ms - completion_ms
         self.percent_min, self.memory_min_mib = table.minimum_of_model[candidate.gpu_model]
 
-    def refuse(self, names: list[str], nodes: Int64Array) -> tuple[list[Group], Int64Array]:
+    def refuse(self, nodes: Int64Array) -> tuple[list[tuple[Refusal, Int64Array]], Int64Array]:
         """Return refusals for these nodes, by index, and the nodes without such a GPU."""
         arrays = self.fleet.arrays
         node_rows = self.placement.node_rows[nodes]
@@ -136,7 +139,7 @@ class _RefusalFormatter:
         kernels.nearest_gpus(
             arrays, node_rows, self.model, self.percent, self.memory_mib, nearest, free_max_mib
         )
-        groups, too_large = self._refuse_too_large(names, nodes, nearest, free_max_mib)
+        groups, too_large = self._refuse_too_large(nodes, nearest, free_max_mib)
         start_ms = self.placement.node_start_ms[nodes]
         cpu_milli = arrays.node_free_cpu_milli[node_rows]
         may_fit = (nearest >= 0) & ~too_large
@@ -148,32 +151,31 @@ class _RefusalFormatter:
             (lacks_cpu, cpu_milli, self._refuse_cpu),
         ):
             groups += [
-                (refuse(key), [names[i] for i in members])
-                for key, members in _grouped(keys[which], nodes[which])
+                (refuse(key), members) for key, members in _grouped(keys[which], nodes[which])
             ]
         gpu_rows = nearest[lacks_gpu]
         groups += [
-            (self._refuse_gpu(key), [names[i] for i in members])
+            (self._refuse_gpu(key), members)
             for key, members in _grouped(self._gpu_keys(gpu_rows), nodes[lacks_gpu])
         ]
         return groups, nodes[nearest < 0]
 
     def _refuse_too_large(
-        self, names: list[str], nodes: Int64Array, nearest: Int64Array, free_max_mib: Int64Array
-    ) -> tuple[list[Group], NDArray[np.bool_]]:
+        self, nodes: Int64Array, nearest: Int64Array, free_max_mib: Int64Array
+    ) -> tuple[list[tuple[Refusal, Int64Array]], BoolArray]:
         """Return refusals where no eviction helps, and a mask of these nodes."""
         # Free capacity is part of the total: only where it is too small, the total may be, too.
         too_large = nearest >= 0
         if self.percent_min <= self.fleet.limits.percent_max:
             too_large &= free_max_mib < self.memory_min_mib
-        by_name = {}
-        for position in np.flatnonzero(too_large).tolist():
-            node = nodes[position]
-            refusal = self.capacity.refuse_empty(int(self.placement.node_rows[node]))
-            too_large[position] = refusal is not None
+        groups = []
+        suspects = np.flatnonzero(too_large)
+        for row, positions in self.capacity.alike(nodes[suspects]):
+            refusal = self.capacity.refuse_empty(row)
+            too_large[suspects[positions]] = refusal is not None
             if refusal is not None:
-                by_name[names[node]] = refusal
-        return Refusals.of(by_name).groups, too_large
+                groups.append((refusal, nodes[suspects[positions]]))
+        return groups, too_large
 
     def _gpu_keys(self, gpu_rows: Int64Array) -> Int64Array:
         """Return what refusals say of GPUs, in one number each."""
@@ -209,21 +211,30 @@ class _RefusalFormatter:
         return Refusal(text, resolvable=True)
 
 
-def _grouped(keys: NDArray[Any], nodes: Int64Array) -> Iterator[tuple[Any, list[int]]]:
+def _grouped(keys: NDArray[Any], nodes: Int64Array) -> Iterator[tuple[Any, Int64Array]]:
     """Yield each distinct key, and the nodes, by index, that have it."""
+    if not len(keys):
+        return
     order = np.argsort(keys, kind="stable")
-    ordered, members = keys[order], nodes[order].tolist()
+    ordered, members = keys[order], nodes[order]
     ends = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    for first, end in pairwise([0, *ends.tolist(), len(members)] if members else []):
+    for first, end in pairwise([0, *ends.tolist(), len(members)]):
         yield ordered[first].item(), members[first:end]
 
 
 class _NodeCapacity:
     """Capacity of the nodes if they were empty."""
 
-    def __init__(self, fleet: Fleet, table: CandidateTable) -> None:
-        self.fleet = fleet
-        self.table = table
+    def __init__(self, placement: Placement) -> None:
+        self.fleet: Fleet = placement.fleet
+        self.table: CandidateTable = placement.table
+        self._node_rows = placement.node_rows
+
+    def alike(self, nodes: Int64Array) -> Iterator[tuple[int, Int64Array]]:
+        """Group nodes whose GPUs are alike; yield the row of one, and the positions of all."""
+        rows = self._node_rows[nodes]
+        for _, positions in _grouped(self.fleet.shape_number[rows], np.arange(len(rows))):
+            yield int(rows[positions[0]]), positions
 
     def refuse_empty(self, row: int) -> Refusal | None:
         """Refuse a node on which no candidate fits even if it is empty; None where one does."""

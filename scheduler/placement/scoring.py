@@ -10,16 +10,22 @@ from dataclasses import dataclass
 from math import gcd
 from zlib import crc32
 
-from scheduler.placement.arrays import Int64Array
+from scheduler.placement.arrays import Float64Array, Int64Array
 
 
 @dataclass(frozen=True, slots=True)
 class Affinities:
-    """Preferences of a pod, as names of nodes, which may no longer exist."""
+    """Preferences of a pod.
+
+    Attributes:
+        predecessors: names of the nodes whose output is read; they may no longer exist.
+        gpu_ready_ms: (GPUs,) -inf where a container is ready, else inf. None: inf everywhere.
+        home_key: workflow and function; equal keys have the same home.
+    """
 
     predecessors: Collection[str] = ()
-    warm: Collection[str] = ()
-    home_key: str = ""  # workflow and function; equal keys have the same home
+    gpu_ready_ms: Float64Array | None = None
+    home_key: str = ""
 
 
 def home_row(key: str, count: int) -> int:

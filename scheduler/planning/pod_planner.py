@@ -1,7 +1,8 @@
 """Plans of single pods over the cache of the cluster."""
 
 import time
-from collections.abc import Iterable
+
+import numpy as np
 
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.documents import GridPoint
@@ -9,6 +10,7 @@ from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.names import ANNOTATION_CONFIGURATION
 from scheduler.model.plan import Candidate, Configuration, Plan
 from scheduler.model.pod import FunctionPod
+from scheduler.placement.arrays import Int64Array
 from scheduler.planning.start_latency import StartLatencies, start_latencies
 from scheduler.planning.state import State
 from scheduler.search.planner import NoNodeError, PlanningError, PlanRequest
@@ -82,13 +84,15 @@ class PodPlanner:
         state.metrics.planned(plan, time.perf_counter() - began_s)
         return plan
 
-    def plan_for_nodes(self, pod: FunctionPod, nodes: Iterable[str]) -> tuple[Plan, StartLatencies]:
-        """Compute the candidates for the nodes of the cluster, with the nodes' start latencies.
+    def plan_for_nodes(
+        self, pod: FunctionPod, node_rows: Int64Array
+    ) -> tuple[Plan, StartLatencies]:
+        """Compute the candidates for the nodes of the cluster, with these nodes' start latencies.
 
         Raises:
             RefusedError: as `plan`.
         """
-        latencies = start_latencies(self._state, pod, nodes)
+        latencies = start_latencies(self._state, pod, node_rows)
         plan = self.plan(pod, fleet=self.fleet(), starts_ms=latencies.distinct_ms)
         return plan, latencies
 
@@ -131,9 +135,9 @@ class PodPlanner:
             return self.plan(pod, fleet=FleetCapacity.of_models(fleet.models))
 
     def _shortest_start_ms(self, pod: FunctionPod) -> tuple[float]:
-        nodes = self._state.ledger.fleet.nodes
-        names = (node.name for node in nodes if node is not None and node.gpus)
-        return (start_latencies(self._state, pod, names).distinct_ms[0],)
+        fleet = self._state.ledger.fleet
+        with_gpus = np.flatnonzero(fleet.arrays.node_gpus[: len(fleet.nodes)])
+        return (start_latencies(self._state, pod, with_gpus).distinct_ms[0],)
 
 
 def _check_ceilings(pod: FunctionPod, stated: GridPoint) -> None:

@@ -5,13 +5,12 @@ function ran lately, and on which its predecessors did. The planner takes a few 
 not one for each node.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from scheduler.model.pod import FunctionPod
-from scheduler.placement.arrays import Float64Array
+from scheduler.placement.arrays import Float64Array, Int64Array
 from scheduler.planning.state import State
 
 DISTINCT_MAX = 4  # each costs a search of its own
@@ -35,8 +34,8 @@ class StartLatencies:
 _NONE = StartLatencies(None, (0.0,))
 
 
-def start_latencies(state: State, pod: FunctionPod, nodes: Iterable[str]) -> StartLatencies:
-    """Compute the start latencies of the pod's stage on these nodes.
+def start_latencies(state: State, pod: FunctionPod, node_rows: Int64Array) -> StartLatencies:
+    """Compute the start latencies of the pod's stage on these rows of nodes, -1 for unknown ones.
 
     They are 0 for a pod that serves at a rate: it starts once, not for each of its requests; and
     for one that states its share. Where there are more than `DISTINCT_MAX` latencies, those between
@@ -48,15 +47,15 @@ def start_latencies(state: State, pod: FunctionPod, nodes: Iterable[str]) -> Sta
     output_ms = _transfers_ms(state, pod)
     if not cold_start_ms and not output_ms:
         return _NONE
-    warm = state.history.warm_nodes(pod.namespace, state.documents.function_of(pod))
-    total_ms = sum(output_ms.values())
+    fleet = state.ledger.fleet
+    row_ms = np.where(state.warm_rows(pod).is_warm, 0.0, cold_start_ms)
+    others_ms = np.full(len(row_ms), sum(output_ms.values()))
     # On a node that ran a predecessor, the output that lies there already needs no transfer.
-    local_ms = {
-        node: sum(ms for source, ms in output_ms.items() if source != node) for node in output_ms
-    }
-    node_ms = np.ceil(
-        [(0.0 if name in warm else cold_start_ms) + local_ms.get(name, total_ms) for name in nodes]
-    )
+    for node in output_ms.keys() & fleet.node_row.keys():
+        others_ms[fleet.node_row[node]] = sum(
+            ms for source, ms in output_ms.items() if source != node
+        )
+    node_ms = np.ceil(row_ms + others_ms)[node_rows]
     distinct_ms = np.unique(node_ms)
     if not len(distinct_ms):
         return _NONE

@@ -1,7 +1,7 @@
 """Cache of the cluster: ledger, tracker, documents and pending pods; and the planner over it."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from scheduler.model.progress import InstanceProgress
 from scheduler.planning.document_store import Change, DocumentStore
 from scheduler.planning.handlers import NodeHandler, PodHandler
 from scheduler.planning.metrics import Metrics
+from scheduler.planning.warm_rows import WarmRows, WarmRowsCache
 from scheduler.search.planner import Planner
 from scheduler.settings import Settings
 from scheduler.slo.pod_timeline import StageEnded
@@ -32,7 +33,7 @@ class RunHistory(Protocol):
     def later_waits_ms(self, pod: FunctionPod) -> float:
         """Observed waits at all stages after the pod's, ms."""
 
-    def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
+    def warm_nodes(self, namespace: str, function: str) -> frozenset[str]:
         """Nodes on which the function is warm."""
 
 
@@ -72,6 +73,7 @@ class State:
             keep_alive_s=settings.keep_alive_s,
         )
         self.history: RunHistory = self.tracker
+        self._warm_rows = WarmRowsCache(self.ledger.fleet)
         self.nodes = NodeHandler(self.ledger)
         self.pods = PodHandler(
             self.ledger,
@@ -82,6 +84,12 @@ class State:
             monotonic=monotonic,
             grace_max_s=settings.deletion_grace_max_s,
         )
+
+    def warm_rows(self, pod: FunctionPod) -> WarmRows:
+        """Return the rows of the nodes on which the pod's function is warm."""
+        function = self.documents.function_of(pod)
+        names = self.history.warm_nodes(pod.namespace, function)
+        return self._warm_rows.get((pod.namespace, function), names)
 
     def _workflow_changed(self, change: Change[Workflow]) -> None:
         self.metrics.workflow_changed(*change)

@@ -58,8 +58,14 @@ AGE_MAX_S: Final = {
 DOCUMENT_LOAD_RATIO_MAX = 0.01
 DOCUMENT_AGE_MAX_S: Final = 10.0
 UPSTREAM_PATHS: Final = ("/v1/gpus", "/v1/pending", "/v1/plans")
+_NO_UPSTREAM: Final = (
+    "GPUs, pending pods and plans are the extender's, and this gateway does not know it: set "
+    "ESG_GATEWAY_EXTENDER_URL to the URL of the extender's health port, as the chart does; "
+    "`esg plan` computes a plan from files"
+)
 _GZIP_BYTES_MIN: Final = 4096
 ANSWER_S = 4.0  # the kubelet waits 5 s
+_UPSTREAM_S: Final = DOCUMENT_AGE_MAX_S + ANSWER_S  # a lookup waits for its turn there
 _NICE = 10
 _JSON: Final = "application/json"
 _OPEN_METRICS_NAME: Final = b"application/openmetrics-text"
@@ -225,9 +231,14 @@ class HealthApp:
             return partial(self._text, path)
         if name and folder + slash in self._lookups:
             return partial(self._look_up, folder + slash, name)
-        if self._upstream and (path in UPSTREAM_PATHS or (name and folder in UPSTREAM_PATHS)):
-            return partial(asyncio.to_thread, _fetch, self._upstream + quote(path))
+        if path in UPSTREAM_PATHS or (name and folder in UPSTREAM_PATHS):
+            return partial(self._of_upstream, path)
         return None
+
+    async def _of_upstream(self, path: str) -> Answer:
+        if self._upstream:
+            return await asyncio.to_thread(_fetch, self._upstream + quote(path))
+        return _problem(404, _NO_UPSTREAM if self._page else "Not Found")
 
     async def _file(self, path: str) -> Answer:
         return Answer(200, *self._page[path], is_page=True)
@@ -268,7 +279,7 @@ def _unrendered(path: str) -> Answer:
 def _fetch(url: str) -> Answer:
     """Read a document of another service."""
     try:
-        with urlopen(url, timeout=ANSWER_S) as answer:  # noqa: S310 - of the settings
+        with urlopen(url, timeout=_UPSTREAM_S) as answer:  # noqa: S310 - of the settings
             return Answer(200, _JSON, answer.read())
     except HTTPError as error:
         return Answer(error.code, _JSON, error.read())

@@ -49,17 +49,13 @@ class Reader(Generic[Message]):
             raise _malformed(error, self.kind.__name__) from None
 
 
-async def read_body(request: Request, reader: Reader[Message], *, limit_mib: int) -> Message:
-    """Read the message in the body of a request.
+async def read_bytes(request: Request, *, limit_mib: int) -> bytes:
+    """Read the body of a request; reject it as soon as it is known to be too large.
 
     Raises:
-        HTTPException: FastAPI's, with 400, 413 or 422.
+        HTTPException: FastAPI's, with 400 or 413.
     """
-    return reader.parse(await _bytes(request, limit_mib * 2**20))
-
-
-async def _bytes(request: Request, limit: int) -> bytes:
-    """Read the body; reject it as soon as it is known to be too large."""
+    limit = limit_mib * 2**20
     too_large = HTTPException(413, f"the body is larger than {limit:,} bytes (ESG_BODY_MAX_MIB)")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:

@@ -12,7 +12,7 @@ the predecessor's pod may have come and gone without a report.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Literal
@@ -94,6 +94,8 @@ class Tracker:
         self._empty_since_s: dict[str, float] = {}
         self._instances: dict[InstanceKey, _Instance] = {}
         self._warm_s: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+        # The same nodes without their times, until one comes or goes.
+        self._warm_nodes: dict[tuple[str, str], frozenset[str]] = {}
         self._runs_at: dict[str, _Place] = {}  # place of each pod that is bound and has not ended
         self._runs: Counter[_Place] = Counter()
 
@@ -173,6 +175,8 @@ class Tracker:
                 del nodes[node]
                 if self._runs[*function, node]:
                     nodes[node] = now_s
+                else:
+                    self._warm_nodes.pop(function, None)
             if not nodes:
                 del self._warm_s[function]
         empty = takewhile(lambda item: item[1] < since_s, self._empty_since_s.items())
@@ -191,7 +195,8 @@ class Tracker:
     def _mark_warm(self, place: _Place, now_s: float) -> None:
         namespace, function, node = place
         nodes = self._warm_s[namespace, function]
-        nodes.pop(node, None)
+        if nodes.pop(node, None) is None:
+            self._warm_nodes.pop((namespace, function), None)
         nodes[node] = now_s
 
     def _leave_namespace(self, namespace: str, now_s: float) -> None:
@@ -244,9 +249,18 @@ class Tracker:
         workflow = pod.workflow and self._workflow_of(pod.namespace, pod.workflow)
         return self.waits.later_ms(workflow, pod.stage) if workflow else 0.0
 
-    def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
-        """Return a view of the nodes that ran the function within the keep-alive, or run it."""
-        return self._warm_s.get((namespace, function), {}).keys()
+    def warm_nodes(self, namespace: str, function: str) -> frozenset[str]:
+        """Return the nodes that ran the function within the keep-alive, or run it.
+
+        It is the same object until one comes or goes.
+        """
+        key = namespace, function
+        if key not in self._warm_s:
+            return frozenset()
+        nodes = self._warm_nodes.get(key)
+        if nodes is None:
+            nodes = self._warm_nodes[key] = frozenset(self._warm_s[key])
+        return nodes
 
     def _advance_instance(
         self,

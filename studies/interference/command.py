@@ -69,10 +69,10 @@ def neighbour_table(pairs: Sequence[MeasuredPair]) -> str:
     """Format the measured slowdowns by victim and neighbour."""
     slowdowns = defaultdict(list)
     for pair in pairs:
-        slowdowns[pair.victim.model, pair.other.model].append(pair.slowdown)
-    others = sorted({other for _, other in slowdowns})
+        slowdowns[pair.victim.model, pair.neighbour.model].append(pair.slowdown)
+    others = sorted({neighbour for _, neighbour in slowdowns})
     rows = [
-        [victim, *(f"{fmean(slowdowns[victim, other]):.2f}" for other in others)]
+        [victim, *(f"{fmean(slowdowns[victim, neighbour]):.2f}" for neighbour in others)]
         for victim in sorted({victim for victim, _ in slowdowns})
     ]
     return markdown_table(["victim, beside", *others], rows)

@@ -24,13 +24,13 @@ class PredictionError(NamedTuple):
 
 def without_pair(pairs: Sequence[MeasuredPair]) -> Iterator[Split]:
     """Hold back each two models side by side, whichever of them is the victim."""
-    yield from _splits(pairs, lambda pair: frozenset((pair.victim.model, pair.other.model)))
+    yield from _splits(pairs, lambda pair: frozenset((pair.victim.model, pair.neighbour.model)))
 
 
 def without_model(pairs: Sequence[MeasuredPair]) -> Iterator[Split]:
     """Hold back each victim, and leave it out as a neighbour, too."""
     for model in dict.fromkeys(pair.victim.model for pair in pairs):
-        fitted = [p for p in pairs if model not in {p.victim.model, p.other.model}]
+        fitted = [p for p in pairs if model not in {p.victim.model, p.neighbour.model}]
         yield fitted, [p for p in pairs if p.victim.model == model]
 
 
@@ -55,11 +55,11 @@ def mean_slowdown(pairs: Sequence[MeasuredPair], solos: Solos) -> Prediction:  #
 def fitted_model(pairs: Sequence[MeasuredPair], solos: Solos) -> Prediction:
     """Predict by what both models do alone."""
     model = SlowdownModel.fit(pairs, solos)
-    return lambda pair: model.slowdown(pair.victim, pair.other)
+    return lambda pair: model.slowdown(pair.victim, pair.neighbour)
 
 
 def own_mean(pairs: Sequence[MeasuredPair], solos: Solos) -> Prediction:  # noqa: ARG001 - its contract
-    """Predict what the victim had with its batch and share beside other models, in the mean."""
+    """Predict what the victim had with its batch and share beside all models, in the mean."""
     slowdowns = defaultdict(list)
     for pair in pairs:
         slowdowns[pair.victim].append(pair.slowdown)

@@ -31,14 +31,14 @@ class SlowdownModel(NamedTuple):
     @classmethod
     def fit(cls, pairs: Sequence[MeasuredPair], solos: Solos) -> Self:
         """Fit the weights to measured pairs."""
-        features = np.array([_features(pair.victim, pair.other, solos) for pair in pairs])
+        features = np.array([_features(pair.victim, pair.neighbour, solos) for pair in pairs])
         logarithms = np.log([pair.slowdown for pair in pairs])
         weights, *_ = np.linalg.lstsq(features, logarithms, rcond=None)
         return cls(weights, solos)
 
-    def slowdown(self, victim: ModelPoint, other: ModelPoint) -> float:
+    def slowdown(self, victim: ModelPoint, neighbour: ModelPoint) -> float:
         """Return the slowdown of a model beside another one; 1: none."""
-        return float(np.exp(self.weights @ _features(victim, other, self.solos)))
+        return float(np.exp(self.weights @ _features(victim, neighbour, self.solos)))
 
     def table(self, models: Sequence[str]) -> dict[str, dict[str, float]]:
         """Return the `interference` of a scenario: the slowdown by each neighbour, as a ratio.
@@ -47,23 +47,23 @@ class SlowdownModel(NamedTuple):
         nearest to the model's slowdowns over all batches and divisions of the GPU.
         """
         return {
-            victim: {other: round(self._ratio(victim, other), 3) for other in models}
+            victim: {neighbour: round(self._ratio(victim, neighbour), 3) for neighbour in models}
             for victim in models
         }
 
-    def _ratio(self, victim: str, other: str) -> float:
+    def _ratio(self, victim: str, neighbour: str) -> float:
         ratios, shares = [], []
         for point in self.solos:
             rest = WHOLE_PERCENT - point.percent
             for beside in self.solos:
-                if (point.model, beside.model, beside.percent) == (victim, other, rest):
+                if (point.model, beside.model, beside.percent) == (victim, neighbour, rest):
                     ratios.append(self.slowdown(point, beside) - 1.0)
                     shares.append(rest / WHOLE_PERCENT)
         return max(float(np.dot(ratios, shares) / np.dot(shares, shares)), 0.0)
 
 
-def _features(victim: ModelPoint, other: ModelPoint, solos: Solos) -> Floats:
-    of_victim, of_other = solos[victim], solos[other]
+def _features(victim: ModelPoint, neighbour: ModelPoint, solos: Solos) -> Floats:
+    of_victim, of_other = solos[victim], solos[neighbour]
     return np.array(
         [
             1.0,

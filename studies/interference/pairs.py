@@ -40,7 +40,7 @@ class MeasuredPair(NamedTuple):
     """
 
     victim: ModelPoint
-    other: ModelPoint
+    neighbour: ModelPoint
     slowdown: float
 
 
@@ -59,10 +59,10 @@ def read_pairs(folder: Path, solos: dict[ModelPoint, Solo]) -> list[MeasuredPair
     pairs = []
     for row in _rows(folder / "interference.csv"):
         victim = _point(row)
-        other = ModelPoint(row[3], int(row[4]), WHOLE_PERCENT - victim.percent)
-        if victim in solos and other in solos:
+        neighbour = ModelPoint(row[3], int(row[4]), WHOLE_PERCENT - victim.percent)
+        if victim in solos and neighbour in solos:
             slowdown = 1000.0 * float(row[8]) / solos[victim].latency_ms
-            pairs.append(MeasuredPair(victim, other, slowdown))
+            pairs.append(MeasuredPair(victim, neighbour, slowdown))
     return pairs
 
 

@@ -117,8 +117,8 @@ async def test_each_group_has_its_leases(cluster):
     def holders(group):
         leases = cluster.store.collection(LEASES).objects
         names = [f"esg-gateway-{group}-shard-{shard}" for shard in range(SHARDS)]
-        found = [leases.get(("esg", name)) for name in names]
-        return {lease and lease["spec"].get("holderIdentity") for lease in found}
+        held = [leases.get(("esg", name)) for name in names]
+        return {lease and lease["spec"].get("holderIdentity") for lease in held}
 
     def peers(group):
         name = f"gateway-{group}"
@@ -136,8 +136,8 @@ def test_pods_of_a_template_are_of_its_group():
     raw = of_group(server(selector=None, template=template), "a")
     document = FunctionServer.model_validate(raw)
     row = profile().spec.gpus[0].configurations[0]
-    made = pool_pod_object("p", document, row, "esg-scheduler", pooled=False)
-    assert made["metadata"]["labels"][LABEL] == "a"
+    pod = pool_pod_object("p", document, row, "esg-scheduler", pooled=False)
+    assert pod["metadata"]["labels"][LABEL] == "a"
 
 
 def test_a_group_has_no_pools():

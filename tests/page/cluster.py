@@ -137,6 +137,16 @@ def played():
     }
 
 
+EXTENDERS = ("/v1/gpus", "/v1/pending/", "/v1/plans/")
+"""Paths of the documents that a gateway reads from the extender."""
+
+
+def parts(documents):
+    """Return the documents of a gateway, and those of its extender."""
+    extender = {path: documents[path] for path in EXTENDERS}
+    return {path: documents[path] for path in documents if path not in extender}, extender
+
+
 def empty():
     """Return a cluster without documents, nodes and requests."""
     overview = {"time": 0.0, "seconds": 0.0, "workflows": [], "functions": [],

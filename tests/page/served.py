@@ -11,8 +11,13 @@ from scheduler.server.health_server import HealthServer, HealthSource
 
 
 @contextmanager
-def page_server(documents):
-    """Serve the page over documents by path; those of a path with a slash are by name."""
+def page_server(documents, upstream=""):
+    """Serve the page over documents by path; those of a path with a slash are by name.
+
+    Args:
+        documents: documents of the service; without `/v1/gpus`, it is a gateway alone.
+        upstream: URL of the port that has those of the extender; empty: none.
+    """
 
     async def text(parts):
         for part in parts:
@@ -28,8 +33,13 @@ def page_server(documents):
             if not path.endswith("/") and path != "/v1/gpus"
         },
         lookups={path: documents[path].get for path in documents if path.endswith("/")},
-        reports={"/v1/gpus": lambda: text([to_json(documents["/v1/gpus"])])},
+        reports={
+            path: lambda: text([to_json(documents["/v1/gpus"])])
+            for path in documents
+            if path == "/v1/gpus"
+        },
         has_page=True,
+        upstream=upstream,
     )
     loop, ready, stop, ports = asyncio.new_event_loop(), threading.Event(), asyncio.Event(), []
 

@@ -92,7 +92,7 @@ def test_a_workflow_that_cannot_be_planned_says_so(visit, played):
 def test_pending_pods_have_reasons_in_words(visit, played):
     """A link leads from the list to the reasons."""
     visited = visit(played)
-    assert "1 function pods wait for a node" in visited.view("pending")
+    assert "1 function pod waits for a node." in visited.view("pending")
     visited.page.get_by_role("link", name="vision/detect-9").click()
     visited.page.get_by_role("heading", name="Why vision/detect-9 waits").wait_for()
     assert "no GPU has 30 % free\t12" in visited.page.inner_text("main")
@@ -105,7 +105,7 @@ def test_late_requests_have_a_cause(visit, played):
     visited.page.get_by_role("link", name="0badcafe-1").click()
     visited.page.get_by_role("heading", name="Request 0badcafe-1").wait_for()
     text = visited.page.inner_text("main")
-    assert "cold_start: it waited for the start of a pod" in text
+    assert "Cause: it waited for the start of a pod (cold start)." in text
     assert "cold start\t250 ms" in text
     bar = visited.page.locator(".deadlines")
     assert "the deadline is at 400 ms" in bar.get_attribute("aria-label")
@@ -141,6 +141,35 @@ def test_a_broken_cluster_says_so(visit):
         assert "Workflow vision/x: <b>no profile</b>" in text
         assert "v1/gpus: 500" in visited.view("gpus")
         assert visited.page.inner_text("#state") == "no answer"
+
+
+def test_a_gateway_without_an_extender_says_what_to_do(visit):
+    """Its own views are there; those of the extender name the setting that they need."""
+    gateway, _ = cluster.parts(cluster.played())
+    with page_server(gateway) as url:
+        visited = visit(url)
+        assert "vision/street" in visited.view("overview")
+        for view in ("plan/vision:street", "gpus", "pending"):
+            text = visited.view(view)
+            assert "Not available" in text
+            assert "set ESG_GATEWAY_EXTENDER_URL" in text
+            assert "404" not in text
+
+
+def test_a_gateway_passes_the_extenders_documents_on(visit):
+    """GPUs, pending pods and plans come through the gateway's port; what is unknown stays so."""
+    gateway, extender = cluster.parts(cluster.played())
+    with page_server(extender) as extender_url, page_server(gateway, extender_url) as url:
+        visited = visit(url)
+        assert "Plan of vision/street" in visited.view("plan/vision:street")
+        assert "batch 4, 2 vCPU, 30 % GPU" in visited.page.inner_text("main")
+        assert "2 nodes, 4 GPUs" in visited.view("gpus")
+        assert "no GPU has 30 % free" in visited.view("pending/vision:detect-9")
+        answer = visited.page.request.get(f"{url}/v1/plans/vision:none")
+        assert (answer.status, answer.json()["detail"]) == (404, "/v1/plans/ has no vision:none")
+        assert {link.split("/")[2] for link in visited.requests if link.startswith("http")} == {
+            url.split("/")[2]
+        }
 
 
 def test_an_unknown_request_says_so(visit, played):

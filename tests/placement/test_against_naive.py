@@ -13,6 +13,7 @@ from scheduler.placement.candidates import CpuRequest
 from scheduler.placement.placement import place
 from scheduler.placement.reasons import refusals
 from scheduler.placement.scoring import Affinities, walk_positions
+from scheduler.planning.warm_rows import WarmRows
 from tests.examples import examples
 from tests.placement import naive
 
@@ -209,12 +210,13 @@ def test_what_fits_on_an_empty_node_is_resolvable(ledger, candidates, node_start
 def test_scores_are_whole_numbers_from_0_to_10(ledger, candidates, spread):
     """The predecessor's node has the highest score; a node where it does not fit has 0."""
     names = [f"n{n}" for n in range(5)]
+    warm = WarmRows.of(ledger.fleet, frozenset({"n2", "gone"}))
     placement = place(
         ledger.fleet,
         candidates,
         ledger.fleet.rows(names),
         policy="spread" if spread else "pack",
-        affinities=Affinities(predecessors={"n1", "gone"}, warm=["n2", "gone"], home_key="w/f"),
+        affinities=Affinities({"n1", "gone"}, warm.gpu_ready_ms, home_key="w/f"),
     )
     scores = placement.scores
     assert scores.dtype == np.int64

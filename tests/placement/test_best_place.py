@@ -111,7 +111,7 @@ def test_live_and_simulated_placement_agree(ledger, candidates, policy, mix, war
         candidates,
         rows,
         node_start_ms=start_ms,
-        affinities=Affinities([names[row] for row in ran_on], warm_names, "default/w/f"),
+        affinities=Affinities([names[row] for row in ran_on], ready_ms, "default/w/f"),
         **mix_of,
     )
     table = CandidateTable(fleet, candidates)

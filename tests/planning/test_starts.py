@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.documents import to_manifest
+from scheduler.model.node import Node
 from scheduler.model.pod import function_pod
 from scheduler.planning.metrics import Metrics
 from scheduler.planning.start_latency import DISTINCT_MAX, start_latencies
@@ -238,6 +239,8 @@ def test_the_start_of_each_node(outputs, places, warm, names, cold_ms):
     state = State(Settings(cold_start=True, network_mib_per_s=10), Metrics())
     state.documents.workflows.replace([to_manifest(whole)])
     state.documents.profiles.replace(to_manifest(document) for document in documents)
+    for name in NAMES:
+        state.ledger.set_node(Node(name, (), 0))
 
     def ran(name, **labels):
         raw = pod(**labels)
@@ -257,7 +260,7 @@ def test_the_start_of_each_node(outputs, places, warm, names, cold_ms):
         for name in names
     ]
     pending = function_pod(pod(workflow="w", stage="join", request="r"))
-    latencies = start_latencies(state, pending, names)
+    latencies = start_latencies(state, pending, state.ledger.fleet.rows(names))
     node_ms = [latencies.at_ms(i) for i in range(len(names))]
 
     assert sorted(set(node_ms) | {latencies.distinct_ms[0]}) == list(latencies.distinct_ms)

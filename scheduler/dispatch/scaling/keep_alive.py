@@ -21,7 +21,7 @@ STAY_MS = 2 * MINUTE_MS
 
 
 class KeepRule(NamedTuple):
-    """What happens to the last pod after a request.
+    """Stay, and return, of the last pod after a request.
 
     Attributes:
         return_ms: time after the request at which it is ready again; inf: it does not return.

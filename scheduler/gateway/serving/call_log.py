@@ -7,64 +7,29 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import structlog
 
-from scheduler.dispatch.pods import Share
-from scheduler.dispatch.requests import Request, WorkflowKey
+from scheduler.dispatch.requests import Request
 from scheduler.gateway.serving.recorder import BatchEnded, CallResult
 
 log = structlog.get_logger(__name__)
-CALLS_MAX: Final = 10_000  # about 170 bytes each, and as much for a batch
+CALLS_MAX: Final = 10_000  # about 170 bytes each, and 220 for a batch
 CALL_ENDED: Final = "call ended"
 BATCH_ENDED: Final = "batch ended"
+_BATCH_FIELDS: Final = (
+    "namespace", "workflow", "stage", "rows", "execute_s", "profiled_s", "gpu_model", "cpu",
+    "gpu_percent",
+)  # fmt: skip
 
 
-class EndedCall(NamedTuple):
-    """A call of a whole workflow."""
-
-    ended_ms: float
-    workflow: WorkflowKey
-    result: CallResult
-    latency_s: float
-    allowed_s: float
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of its line."""
-        namespace, workflow = self.workflow
-        return {
-            "namespace": namespace,
-            "workflow": workflow,
-            "result": self.result,
-            "latency_s": self.latency_s,
-            "allowed_s": self.allowed_s,
-        }
-
-
-class EndedBatch(NamedTuple):
-    """A batch that a model server has answered; see `BatchEnded`."""
-
-    ended_ms: float
-    workflow: WorkflowKey
-    stage: str
-    rows: int
-    share: Share
-    execute_s: float
-    profiled_s: float
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of its line."""
-        namespace, workflow = self.workflow
-        return {
-            "namespace": namespace,
-            "workflow": workflow,
-            "stage": self.stage,
-            "rows": self.rows,
-            "execute_s": self.execute_s,
-            "profiled_s": self.profiled_s,
-            **self.share._asdict(),
-        }
+# Tuples of numbers and texts alone: on the path of each request, and the garbage collector leaves
+# them out once it has seen them.
+Call = tuple[float, str, str, CallResult, float, float]
+"""End, namespace, workflow, result, arrival and deadline; times in ms."""
+Batch = tuple[float, str, str, str, int, float, float, str, int, int]
+"""End in ms, then the values of `_BATCH_FIELDS`."""
 
 
 class CallLog:
@@ -75,35 +40,29 @@ class CallLog:
     """
 
     def __init__(self, calls_max: int = CALLS_MAX) -> None:
-        self._calls: deque[EndedCall] = deque(maxlen=calls_max)
-        self._batches: deque[EndedBatch] = deque(maxlen=calls_max)
+        self._calls: deque[Call] = deque(maxlen=calls_max)
+        self._batches: deque[Batch] = deque(maxlen=calls_max)
         self._is_logged = log.is_enabled_for(logging.DEBUG)
 
     def call_ended(self, request: Request, result: CallResult, ended_ms: float) -> None:
         """Note the end of a call; one of a single stage is left out."""
-        if request.only is not None:
-            return
-        latency_s = (ended_ms - request.arrival_ms) / 1000
-        allowed_s = (request.deadline_ms - request.arrival_ms) / 1000
-        call = EndedCall(ended_ms, request.workflow, result, latency_s, allowed_s)
-        self._calls.append(call)
-        if self._is_logged:
-            log.debug(CALL_ENDED, **call.fields())
+        if request.only is None:
+            arrival_ms, deadline_ms = request.arrival_ms, request.deadline_ms
+            call = (ended_ms, *request.workflow, result, arrival_ms, deadline_ms)
+            self._calls.append(call)
+            if self._is_logged:
+                log.debug(CALL_ENDED, **_fields_of_call(call))
 
     def batch_ended(self, ended: BatchEnded, ended_ms: float) -> None:
         """Note the end of a batch."""
-        batch = EndedBatch(
-            ended_ms,
-            ended.workflow,
-            ended.stage,
-            ended.rows,
-            ended.share,
-            ended.execute_s,
-            ended.profiled_s,
-        )
+        key, stage, rows, share, _, execute_s, profiled_s = ended
+        gpu_model, cpu, gpu_percent, _ = share
+        batch = (
+            ended_ms, *key, stage, rows, execute_s, profiled_s, gpu_model, cpu, gpu_percent,
+        )  # fmt: skip
         self._batches.append(batch)
         if self._is_logged:
-            log.debug(BATCH_ENDED, **batch.fields())
+            log.debug(BATCH_ENDED, **_fields_of_batch(batch))
 
     def lines(self, unix_offset_ms: float) -> Iterator[dict[str, Any]]:
         """Iterate over the lines of a window of time from which no call or batch is missing.
@@ -111,10 +70,32 @@ class CallLog:
         Args:
             unix_offset_ms: Unix time at zero of the clock, ms.
         """
-        full = [ends for ends in (self._calls, self._batches) if len(ends) == ends.maxlen]
-        begin_ms = max((ends[0].ended_ms for ends in full if ends), default=0.0)
-        for event, ends in ((CALL_ENDED, tuple(self._calls)), (BATCH_ENDED, tuple(self._batches))):
-            for ended in ends:
-                if ended.ended_ms >= begin_ms:
-                    at = datetime.fromtimestamp((unix_offset_ms + ended.ended_ms) / 1000, UTC)
-                    yield {"event": event, "timestamp": at.isoformat(), **ended.fields()}
+        calls, batches = tuple(self._calls), tuple(self._batches)
+        full = [ends for ends in (calls, batches) if ends and len(ends) == self._calls.maxlen]
+        begin_ms = max((ends[0][0] for ends in full), default=0.0)
+
+        def line(event: str, ended_ms: float, fields: dict[str, Any]) -> dict[str, Any]:
+            at = datetime.fromtimestamp((unix_offset_ms + ended_ms) / 1000, UTC)
+            return {"event": event, "timestamp": at.isoformat(), **fields}
+
+        for call in calls:
+            if call[0] >= begin_ms:
+                yield line(CALL_ENDED, call[0], _fields_of_call(call))
+        for batch in batches:
+            if batch[0] >= begin_ms:
+                yield line(BATCH_ENDED, batch[0], _fields_of_batch(batch))
+
+
+def _fields_of_call(call: Call) -> dict[str, Any]:
+    ended_ms, namespace, workflow, result, arrival_ms, deadline_ms = call
+    return {
+        "namespace": namespace,
+        "workflow": workflow,
+        "result": result,
+        "latency_s": (ended_ms - arrival_ms) / 1000,
+        "allowed_s": (deadline_ms - arrival_ms) / 1000,
+    }
+
+
+def _fields_of_batch(batch: Batch) -> dict[str, Any]:
+    return dict(zip(_BATCH_FIELDS, batch[1:], strict=True))

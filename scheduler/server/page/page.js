@@ -21,7 +21,8 @@ async function read(path) {
     const text = await answer.text();
     let detail = text;
     try { detail = JSON.parse(text).detail; } catch { /* a proxy's own text */ }
-    throw new Error(`${path}: ${answer.status} ${detail}`);
+    throw Object.assign(new Error(answer.status === 404 ? detail : `${path}: ${answer.status} ${detail}`),
+      { title: answer.status === 404 ? "Not available" : "No answer" });
   }
   return answer.json();
 }
@@ -59,10 +60,11 @@ async function update() {
     drawn = hash || "#overview";
   } catch (error) {
     if (hash !== location.hash) return;
-    state.textContent = "no answer";
+    const title = error.title ?? "No answer";
+    state.textContent = title.toLowerCase();
     state.className = "bad";
     if (drawn !== (hash || "#overview")) {
-      main.replaceChildren(el("h2", {}, "No answer"), el("p", { class: "warn" }, error.message));
+      main.replaceChildren(el("h2", {}, title), el("p", { class: "warn" }, error.message));
     }
   }
   document.documentElement.dataset.view = name; // a view is complete: for tests

@@ -18,6 +18,7 @@ from studies.training.job import JobPlacement, TrainingJob
 from studies.training.policy import RunParameters
 
 NODES, GPUS = 16, 4
+GENERATED_NODES = 2  # on which the generated jobs wait, so that policies differ
 
 
 class PolluxEnvironmentParameters(RunParameters):
@@ -50,7 +51,8 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
             for name in sorted({row.model for row in rows} - models.keys()):
                 models[name] = read_model(source.data, name)
         jobs = [PolluxJob(**row._asdict(), tables=models[row.model]) for row in rows]
-        return cls(parameters, jobs, source.uniform_cluster(NODES, GPUS))
+        nodes = GENERATED_NODES if source.workload is None else NODES
+        return cls(parameters, jobs, source.uniform_cluster(nodes, GPUS))
 
     def begin(self, *, adapts_batch: bool) -> None:
         """Let jobs choose their batch, except those of models that cannot be distributed."""

@@ -8,6 +8,8 @@ refused if none is positive. Reservations raise the prices for later jobs. An ad
 schedule, in which the number of workers differs from slot to slot; a refused one never runs.
 """
 
+from itertools import chain
+
 import numpy as np
 from pydantic import Field
 
@@ -67,8 +69,8 @@ class Oasis(TrainingPolicy[ParameterServerJob]):
         for job in jobs:
             plan = self._schedules[job.name].get(slot)
             if plan is not None:
-                taken = [free.take(node, workers) for node, workers in enumerate(plan.workers)]
-                decided[job.name] = JobPlacement(tuple(gpu for gpus in taken for gpu in gpus))
+                by_node = [free.take(node, workers) for node, workers in enumerate(plan.workers)]
+                decided[job.name] = JobPlacement(tuple(chain.from_iterable(by_node)))
         return decided
 
 

@@ -167,27 +167,27 @@ class CheapestSchedules:
     """
 
     def __init__(self, costs: Sequence[Floats], chunks: int) -> None:
-        least = np.full(chunks + 1, inf)  # by number of chunks so far
-        least[0] = 0.0
+        cheapest = np.full(chunks + 1, inf)  # by number of chunks so far
+        cheapest[0] = 0.0
         self._chunks = chunks
         self._choices: list[NDArray[np.int64]] = []
         self.costs = np.full(len(costs), inf)
         for slot, slot_costs in enumerate(costs):
             limit = len(slot_costs) - 1
-            padded = np.concatenate((np.full(limit, inf), least))
+            padded = np.concatenate((np.full(limit, inf), cheapest))
             # A row for each number of chunks so far; in it, those before this slot, fewest first.
             earlier = np.lib.stride_tricks.sliding_window_view(padded, limit + 1)
             sums = earlier + slot_costs[::-1]
             best = np.argmin(sums, axis=1)
             self._choices.append(limit - best)
-            least = np.take_along_axis(sums, best[:, None], axis=1)[:, 0]
-            self.costs[slot] = least[chunks]
+            cheapest = np.take_along_axis(sums, best[:, None], axis=1)[:, 0]
+            self.costs[slot] = cheapest[chunks]
 
     def chunks_by_slot(self, last: int) -> list[int]:
         """Return the chunks of each slot in the cheapest schedule that ends with a slot."""
-        left = self._chunks
+        untrained = self._chunks
         chosen = []
         for slot in range(last, -1, -1):
-            chosen.append(int(self._choices[slot][left]))
-            left -= chosen[-1]
+            chosen.append(int(self._choices[slot][untrained]))
+            untrained -= chosen[-1]
         return chosen[::-1]

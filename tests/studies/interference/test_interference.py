@@ -44,11 +44,11 @@ def folder(tmp_path):
         ([*p, "mem_util", solos[p][1], "l2_util", solos[p][2], 0] for p in points),
     )
     pairs = []
-    for point, other, batch in product(points, MODELS, BATCHES):
-        beside = solos[ModelPoint(other, batch, 100 - point.percent)]
+    for point, neighbour, batch in product(points, MODELS, BATCHES):
+        beside = solos[ModelPoint(neighbour, batch, 100 - point.percent)]
         slowdown = np.exp(0.1 + 0.5 * solos[point][1] / 100 + 0.2 * beside[2] / 100)
         latency_s = slowdown * solos[point][0] / 1000
-        pairs.append([*point, other, batch, "throughput", 1, "latency", latency_s, 1])
+        pairs.append([*point, neighbour, batch, "throughput", 1, "latency", latency_s, 1])
     unknown = ["d", 1, 20, "a", 1, "throughput", 1, "latency", 1, 1]
     write("interference.csv", [*pairs, unknown])
     return tmp_path
@@ -67,8 +67,8 @@ def pairs(folder, solos):
 def test_pairs_have_both_models_alone(pairs, solos):
     """A victim that was not measured alone is left out; both shares are the whole GPU."""
     assert len(pairs) == len(MODELS) ** 2 * len(BATCHES) ** 2 * len(PERCENTS)
-    assert {pair.victim.percent + pair.other.percent for pair in pairs} == {100}
-    assert all(pair.victim in solos and pair.other in solos for pair in pairs)
+    assert {pair.victim.percent + pair.neighbour.percent for pair in pairs} == {100}
+    assert all(pair.victim in solos and pair.neighbour in solos for pair in pairs)
 
 
 def test_the_model_finds_what_made_the_pairs(pairs, solos):
@@ -91,14 +91,14 @@ def test_what_is_held_back_is_not_fitted(pairs):
     """Both directions of a pair are held back together, and each pair once."""
     held = []
     for fitted, held_back in without_pair(pairs):
-        models = {frozenset((pair.victim.model, pair.other.model)) for pair in held_back}
+        models = {frozenset((pair.victim.model, pair.neighbour.model)) for pair in held_back}
         assert len(models) == 1
-        assert not models & {frozenset((p.victim.model, p.other.model)) for p in fitted}
+        assert not models & {frozenset((p.victim.model, p.neighbour.model)) for p in fitted}
         held += held_back
     assert sorted(held) == sorted(pairs)
     for fitted, held_back in without_model(pairs):
         (model,) = {pair.victim.model for pair in held_back}
-        assert all(model not in {p.victim.model, p.other.model} for p in fitted)
+        assert all(model not in {p.victim.model, p.neighbour.model} for p in fitted)
 
 
 def test_the_table_is_a_scenarios(pairs, solos):
@@ -112,8 +112,8 @@ def test_the_table_is_a_scenarios(pairs, solos):
         for name in ("as placed (`defrag`)", "the mildest neighbours", "the worst neighbours")
     )
     for victim, ratios in placed.items():
-        for other, ratio in ratios.items():
-            assert mildest[victim][other] <= ratio <= worst[victim][other]
+        for neighbour, ratio in ratios.items():
+            assert mildest[victim][neighbour] <= ratio <= worst[victim][neighbour]
 
 
 def test_tables_have_each_prediction_and_victim(pairs, solos):

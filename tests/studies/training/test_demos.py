@@ -11,7 +11,8 @@ from studies.training.runs.setup import JobsSetup, load
     [
         ("shockwave", ("themis", "max-min", "gandiva-fair", "allox")),
         ("andreas", ("fifo", "edf")),
-        ("pollux", ("tiresias", "optimus")),
+        ("pollux", ("tiresias", "fifo", "tiresias-events", "las", "gittins", "qssf", "optimus")),
+        ("servers", ("oasis", "fifo", "srtf", "edf", "optimus")),
         ("sharing", ("sjf-bsbf", "sjf-ffs", "tiresias-events")),
     ],
 )

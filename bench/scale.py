@@ -1,0 +1,21 @@
+"""Scale: the extender at 15,000 nodes of 8 GPUs, and one namespace of 2,000 GPUs in the gateway.
+
+    PYTHONSAFEPATH=1 PYTHONPATH=build/compiled:. python -m bench.scale
+
+Both run the product's code as the image has it, over played clusters. The figures are compared with
+``bench/ranges/scale.json``; the exit status is 1 where one is out of its range.
+"""
+
+import sys
+
+from bench import scale_dispatcher, scale_extender
+from bench.thresholds import check_ranges
+
+
+def main() -> int:
+    """Measure, print and compare with the ranges."""
+    return check_ranges("scale", scale_extender.main() | scale_dispatcher.main())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
