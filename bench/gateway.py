@@ -1,6 +1,7 @@
 """CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy and Ray Serve.
 
     python -m bench.gateway [--project build/compiled] [--rounds 5] [--seconds 3]
+    python -m bench.gateway --recording [--rounds 15]
 
 A do-nothing model server and the load run on one core, the process under test on the other one:
 the gateway with queues, batches of 8 and decisions, and Go's ``httputil.ReverseProxy`` on one
@@ -12,6 +13,9 @@ a quiet machine. Then Ray Serve's proxy takes Go's place, in front of a do-nothi
 installed in a folder, such as the compiled one of ``make bench-gateway``; else that of this tree.
 Requires Go. Ratios, and the resident memory of such a project, are compared with
 ``bench/ranges/gateway.json``; the status is 1 if one is out of its range.
+
+With ``--recording``, the gateway of this tree is compared with itself without the recording of
+calls and batches (`esg why`, `esg calibrate`): CPU time of a request of 1 KB, in pairs.
 """
 
 import argparse
@@ -144,13 +148,18 @@ class Bench:
         proxy = [str(programs["reverse-proxy"]), f"127.0.0.1:{port}", address]
         pid = stack.enter_context(started(proxy, 0, port, GOMAXPROCS="1"))
         self.proxy = Target("Go", port, psutil.Process(pid), server)
+        self._server, self._stack, self._project = server, stack, project
+        self.gateway = self.start_gateway("gateway")
+
+    def start_gateway(self, name: str, *options: str) -> Target:
+        """Start a gateway on the first core."""
         port = free_port()
         # -P: the folder of the process is not the first place for imports.
         command = [sys.executable, "-P", "-m", "bench.gateway_process"]
-        command += [str(port), str(self.server_port)]
-        path = f"{project}{os.pathsep}{REPOSITORY}"
-        pid = stack.enter_context(started(command, 0, port, PYTHONPATH=path))
-        self.gateway = Target("gateway", port, psutil.Process(pid), server)
+        command += [str(port), str(self.server_port), *options]
+        path = f"{self._project}{os.pathsep}{REPOSITORY}"
+        pid = self._stack.enter_context(started(command, 0, port, PYTHONPATH=path))
+        return Target(name, port, psutil.Process(pid), self._server)
 
     def load(self, port: int, case: Case, rate_rps: float = 0.0) -> dict[str, float]:
         """Send requests for some seconds; return what the load saw."""
@@ -239,6 +248,30 @@ def added_p99_ms(bench: Bench, rate_rps: float, rounds: int) -> float:
     return statistics.median(added_ms)
 
 
+def recording_ratio(bench: Bench, rounds: int) -> float:
+    """Print the CPU time of requests with and without recording; return the ratio of the lowest.
+
+    Other work on the machine, which shares its caches, only adds to them.
+    """
+    without, case = bench.start_gateway("without", "--without-recording"), CASES[0]
+    costs_us: dict[str, list[float]] = {bench.gateway.name: [], without.name: []}
+    for target in (bench.gateway, without):
+        bench.load(target.port, case)
+    for number in range(rounds):
+        pair = (bench.gateway, without) if number % 2 else (without, bench.gateway)
+        for target in pair:
+            costs_us[target.name].append(1e6 * bench.cost(target, case).process_s)
+        ours, theirs = (costs[-1] for costs in costs_us.values())
+        print(f"us of CPU per request: {ours:.1f}, without recording {theirs:.1f}", flush=True)
+    lowest = [min(costs) for costs in costs_us.values()]
+    pairs = [ours / theirs for ours, theirs in zip(*costs_us.values(), strict=True)]
+    print(
+        f"recording_ratio: {lowest[0] / lowest[1]:.3f} ({lowest[0]:.1f} over {lowest[1]:.1f} us), "
+        f"median of the pairs {statistics.median(pairs):.3f}"
+    )
+    return lowest[0] / lowest[1]
+
+
 def compare_with_ray(bench: Bench, rounds: int) -> dict[str, float]:
     """Print the figures of Ray Serve's proxy, and return them."""
     with ray_serve() as ray:
@@ -256,10 +289,14 @@ def main() -> int:
     parser.add_argument("--project", type=Path, default=REPOSITORY)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--recording", action="store_true")
     arguments = parser.parse_args()
     programs = build(PROGRAMS)
     with ExitStack() as stack:
         bench = Bench(programs, stack, arguments.seconds, arguments.project.resolve())
+        if arguments.recording:
+            ratio = recording_ratio(bench, arguments.rounds)
+            return check_ranges("gateway", {"recording_ratio": ratio})
         small, large = (compare(bench, bench.proxy, case, arguments.rounds) for case in CASES)
         memory = bench.gateway.process.memory_info()
         added_ms = added_p99_ms(bench, small.rate_rps / 2, arguments.rounds)

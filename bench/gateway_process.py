@@ -1,9 +1,10 @@
 """The gateway's HTTP data path as a process of its own, for the benchmark.
 
-    python -m bench.gateway_process PORT SERVER_PORT
+    python -m bench.gateway_process PORT SERVER_PORT [--without-recording]
 
 Front, runtime, metrics and the client of one model server, with one workflow of one stage: what a
-replica runs, without Kubernetes.
+replica runs, without Kubernetes. Without recording, neither traces of calls nor the last calls and
+batches are kept; only a gateway that is not compiled can be changed so.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import gc
 import signal
 import sys
 import time
+from unittest import mock
 
 import uvloop
 
@@ -22,6 +24,9 @@ from scheduler.gateway.http.server import serving_http
 from scheduler.gateway.metrics import GatewayMetrics
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
+from scheduler.gateway.serving import batch_runner
+from scheduler.gateway.serving.call_log import CallLog
+from scheduler.gateway.serving.call_trace import TraceRing
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.search.rules import Rules
 from scheduler.server.sockets import listen
@@ -57,6 +62,31 @@ def runtime(server_port: int) -> Runtime:
     return backend
 
 
+class _NoRun:
+    """In the place of `TracedRun`."""
+
+    def __init__(self, _: object) -> None:
+        self.ended_ms = 0.0
+        self.error = ""
+
+
+def _nothing(*_: object) -> None:
+    """Record nothing."""
+
+
+def stop_recording() -> None:
+    """Take the recording of calls and batches out of the gateway.
+
+    Raises:
+        RuntimeError: the gateway is compiled.
+    """
+    if not batch_runner.__file__.endswith(".py"):
+        raise RuntimeError("the gateway is compiled; leave out --project")
+    mock.patch.object(batch_runner, "TracedRun", _NoRun).start()
+    for place, name in ((CallLog, "call_ended"), (CallLog, "batch_ended"), (TraceRing, "takes")):
+        mock.patch.object(place, name, _nothing).start()
+
+
 async def serve(port: int, server_port: int) -> None:
     """Serve until SIGTERM."""
     stop = asyncio.Event()
@@ -76,4 +106,6 @@ async def serve(port: int, server_port: int) -> None:
 if __name__ == "__main__":
     configure_logging("info", as_json=False)
     gc.freeze()
-    uvloop.run(serve(*map(int, sys.argv[1:])))
+    if "--without-recording" in sys.argv:
+        stop_recording()
+    uvloop.run(serve(*map(int, sys.argv[1:3])))

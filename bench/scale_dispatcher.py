@@ -28,7 +28,7 @@ from workbench.profiles.generated import (
 from workbench.series.process_pool import process_pool
 
 GPUS = 2_000
-GROUPS = (1, 2, 25)
+GROUPS = (1, 2)
 LOAD_RATIO = 0.95  # of the rate that the pods are for: a scaler would add some when rows are late
 WARM_UP, REQUESTS = 20_000, 100_000
 LOOKS = 5  # of the scaler

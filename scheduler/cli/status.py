@@ -15,8 +15,8 @@ from scheduler.cli.gateway_documents import GatewayReadError, read_documents
 _WATCH_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
 _NODES_MAX = 40
-_WORKFLOWS = ("workflow", "SLO ms", "objective", "in SLO 5m", "1h", "burnt", "req/s", "p50 ms",
-              "p99 ms", "$/1k ran", "set aside", "B0")  # fmt: skip
+_WORKFLOWS = ("workflow", "SLO ms", "objective", "in SLO 5m", "in SLO 1h", "burnt 1h", "req/s",
+              "p50 ms", "p99 ms", "$/1k ran", "set aside", "limit B0")  # fmt: skip
 _FUNCTIONS = ("function", "ready", "starting", "wanted", "waiting", "rows/batch", "run/profile",
               "$/h")  # fmt: skip
 _GPUS = ("node", "GPUs", "granted", "empty", "unhealthy", "pods")

@@ -73,6 +73,8 @@ def refusals(
     node's GPUs and start. ``budget_ms`` is the plan's; None: time is not short.
     """
     refused = np.flatnonzero(placement.gpu_rows < 0)
+    if not len(refused):
+        return Refusals()
     is_known = placement.node_rows[refused] >= 0
     members: list[tuple[Refusal, Int64Array]] = [(NODE_NOT_KNOWN, refused[~is_known])]
     capacity = _NodeCapacity(placement)

@@ -311,9 +311,10 @@ class PodHandler:
         cpu_milli = requested_cpu_milli(pod.raw)
         if grant is not None and pod.function_pod is not None:
             # The planned vCPUs count where the container does not request them.
-            cpu_milli = cpu_request(replace(pod.function_pod, pool=grant.pool)).with_configuration(
-                grant.cpu
-            )
+            function_pod = pod.function_pod
+            if grant.pool != function_pod.pool:
+                function_pod = replace(function_pod, pool=grant.pool)
+            cpu_milli = cpu_request(function_pod).with_configuration(grant.cpu)
         reservation = Reservation(
             uid=pod.uid,
             namespace=pod.namespace,

@@ -65,6 +65,7 @@ _NO_UPSTREAM: Final = (
 )
 _GZIP_BYTES_MIN: Final = 4096
 ANSWER_S = 4.0  # the kubelet waits 5 s
+_UPSTREAM_S: Final = DOCUMENT_AGE_MAX_S + ANSWER_S  # a lookup waits for its turn there
 _NICE = 10
 _JSON: Final = "application/json"
 _OPEN_METRICS_NAME: Final = b"application/openmetrics-text"
@@ -278,7 +279,7 @@ def _unrendered(path: str) -> Answer:
 def _fetch(url: str) -> Answer:
     """Read a document of another service."""
     try:
-        with urlopen(url, timeout=ANSWER_S) as answer:  # noqa: S310 - of the settings
+        with urlopen(url, timeout=_UPSTREAM_S) as answer:  # noqa: S310 - of the settings
             return Answer(200, _JSON, answer.read())
     except HTTPError as error:
         return Answer(error.code, _JSON, error.read())

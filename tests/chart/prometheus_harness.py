@@ -214,6 +214,7 @@ def _demo_config(load: Load, seconds: float) -> DemoConfig:
         seconds=seconds,
         cool_down_s=0.0,
         seed=0,
+        share="reserved",
         prices=Prices(),
     )
 

@@ -206,16 +206,20 @@ def test_slices_come_first_and_their_pods_are_evenly_spread():
     assert all(pod.pooled for pod in pool.dispatcher.pods)
 
 
-def test_a_pool_that_outgrows_its_slice_gets_one_larger_one_in_a_second():
-    """However often it is decided meanwhile, while more and more rows arrive."""
-    pool = PoolOwner()
-    pool.expect(1.0)
+@pytest.mark.parametrize(("expected_rps", "percents"), [(1.0, [20, 100]), (4.0, [40, 60])])
+def test_a_pool_that_outgrows_its_slice_gets_one_larger_one_in_a_second(expected_rps, percents):
+    """A whole GPU, if it needs twice as much: nobody knows yet where the growth ends.
+
+    However often it is decided meanwhile, while more and more rows arrive.
+    """
+    pool = PoolOwner(cold_start_ms=3_000.0)
+    pool.expect(expected_rps)
     begun = pool.step().slice_starts
     for _ in range(9):
         for _ in range(20):
             pool.owner.arrive(now_ms=pool.now_ms)
         begun += pool.step(passes_ms=100.0).slice_starts
-    assert [start.percent for start in begun] == [20, 40]
+    assert [start.percent for start in begun] == percents
 
 
 def test_slices_end_when_nothing_has_needed_them():

@@ -82,7 +82,6 @@ async def test_batches_are_logged_for_calibration(monkeypatch):
     assert json.loads(json.dumps(fields)) | {"execute_s": 0.1} == {
         "namespace": "default", "workflow": "w", "stage": "a", "rows": 3,
         "execute_s": 0.1, "profiled_s": 0.02, "gpu_model": MODEL, "cpu": 1, "gpu_percent": 100,
-        "memory_mib": 1000,
     }  # fmt: skip
 
 

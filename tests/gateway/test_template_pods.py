@@ -193,9 +193,9 @@ async def test_a_new_server_begins_with_the_first_pause():
         assert "is created after 5 s" in gateway.events[-1]
 
 
-async def first_objects(settings):
+async def first_objects(settings, memory_mib=40_960):
     """Return the roles of the pods that a gateway creates for a first load, and its Events."""
-    nodes = [gpu_node(f"n{number}", 40_960) for number in range(2)]
+    nodes = [gpu_node(f"n{number}", memory_mib) for number in range(2)]
     gateway = Gateway(settings, nodes)
     async with gateway.running():
         await asyncio.sleep(2)
@@ -214,6 +214,14 @@ def test_a_gateway_without_an_image_of_holders_reserves():
     roles, [event] = run_virtually(first_objects(settings))
     assert roles == {""}
     assert "its pods are reserved, not pooled: the gateway has no image for holders" in event
+
+
+def test_pods_hold_their_shares_where_a_gpu_has_no_memory_to_pool():
+    """The Event says how many processes memory allows, and how many percent and vCPUs do."""
+    settings = GatewaySettings(pods=True, share="pooled", holder_image="registry.example/esg:1")
+    roles, [event] = run_virtually(first_objects(settings, memory_mib=4_000))
+    assert roles == {""}
+    assert "its pods are reserved, not pooled: pods hold their shares: memory and MPS" in event
 
 
 def test_pooled_pods_have_a_slice():

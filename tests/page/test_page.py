@@ -92,7 +92,7 @@ def test_a_workflow_that_cannot_be_planned_says_so(visit, played):
 def test_pending_pods_have_reasons_in_words(visit, played):
     """A link leads from the list to the reasons."""
     visited = visit(played)
-    assert "1 function pods wait for a node" in visited.view("pending")
+    assert "1 function pod waits for a node." in visited.view("pending")
     visited.page.get_by_role("link", name="vision/detect-9").click()
     visited.page.get_by_role("heading", name="Why vision/detect-9 waits").wait_for()
     assert "no GPU has 30 % free\t12" in visited.page.inner_text("main")
@@ -105,7 +105,7 @@ def test_late_requests_have_a_cause(visit, played):
     visited.page.get_by_role("link", name="0badcafe-1").click()
     visited.page.get_by_role("heading", name="Request 0badcafe-1").wait_for()
     text = visited.page.inner_text("main")
-    assert "cold_start: it waited for the start of a pod" in text
+    assert "Cause: it waited for the start of a pod (cold start)." in text
     assert "cold start\t250 ms" in text
     bar = visited.page.locator(".deadlines")
     assert "the deadline is at 400 ms" in bar.get_attribute("aria-label")

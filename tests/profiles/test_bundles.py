@@ -37,12 +37,13 @@ def test_show_prints_where_profiles_come_from(tmp_path):
     """The documented header, and the tables of the profiles."""
     done = esg("profiles", "show", written(tmp_path))
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[:5] == [
+    assert done.stdout.splitlines()[:6] == [
         "vision-a100: 2 x EPYC 7742, 8 x A100, CC-BY-4.0",
         "driver 550.54.15",
         "measured by: esg profiles measure -f functionserver.yaml --shares 14,28,56",
         f"model of encoder: sha256:{EXAMPLE.split('sha256:')[1].split()[0]}",
-        "encoder beside classify: 1.09 times as long",
+        "runs beside a neighbour with the whole GPU; less in proportion to its share:",
+        "  encoder beside classify: 1.09 times as long",
     ]
     assert "encoder: cold start 0.0 ms" in done.stdout
 

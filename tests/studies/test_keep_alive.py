@@ -63,11 +63,11 @@ def test_ski_rental_pays_at_most_twice_the_least():
 @pytest.mark.parametrize("rules", [learned, histogram])
 def test_a_timer_is_learned(rules):
     """After its first gaps no request waits, and a fraction of the idle time is paid."""
-    first = TIMER[:6]
-    waited = cost_of([TIMER], START_MS, rules).misses - cost_of([first], START_MS, rules).misses
+    first, rest = TIMER[:6], TIMER
+    waited = cost_of([rest], START_MS, rules).misses - cost_of([first], START_MS, rules).misses
     assert waited == 0
-    fixed_cost = cost_of([TIMER], START_MS, fixed(60 * MINUTE_MS))
-    assert cost_of([TIMER], START_MS, rules).paid_ms < 0.6 * fixed_cost.paid_ms
+    an_hour = cost_of([rest], START_MS, fixed(60 * MINUTE_MS))
+    assert cost_of([rest], START_MS, rules).paid_ms < 0.6 * an_hour.paid_ms
 
 
 def test_the_tables_have_each_rule(invocations):

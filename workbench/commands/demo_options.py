@@ -30,7 +30,7 @@ def demo(
     share: Annotated[
         Literal["pooled", "reserved"],
         typer.Option(help="pods hold their share while a batch runs (pooled), or always"),
-    ] = "reserved",
+    ] = "pooled",
     load: Annotated[
         Literal["light", "normal", "heavy"], typer.Option(help="rate of requests, as in the paper")
     ] = "light",

@@ -49,10 +49,12 @@ def _print_header(header: BundleHeader) -> None:
     typer.echo(f"measured by: {spec.command}")
     for function, digest in spec.model_digests.items():
         typer.echo(f"model of {function}: {digest}")
+    if spec.interference:
+        typer.echo("runs beside a neighbour with the whole GPU; less in proportion to its share:")
     for function, slowdown in spec.interference.items():
         pairs = slowdown.items() if isinstance(slowdown, dict) else [("any function", slowdown)]
         for neighbour, ratio in pairs:
-            typer.echo(f"{function} beside {neighbour}: {1 + ratio:g} times as long")
+            typer.echo(f"  {function} beside {neighbour}: {1 + ratio:.2f} times as long")
 
 
 def _print_gpu(gpu: GpuProfile) -> None:

@@ -92,7 +92,7 @@ async def running_cluster(
     profiles: Mapping[str, FunctionProfile],
     *,
     seed: int,
-    share: Share = "reserved",
+    share: Share = "pooled",
 ) -> AsyncIterator[DemoCluster]:
     """Run the cluster while inside; extender and gateway are ready.
 

@@ -51,7 +51,7 @@ class DemoConfig:
     seconds: float
     cool_down_s: float
     seed: int
-    share: Share = "reserved"
+    share: Share = "pooled"
     prices: Prices
 
     @property

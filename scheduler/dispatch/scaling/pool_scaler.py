@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from scheduler.dispatch.slices import Slice, SliceStart
 
 REFUSED_RATIO = 0.75  # of a slice that found no room: the next one is no larger
 REFUSED_MS = 60_000.0  # until larger ones are tried again
+GROWTH_RATIO = 2.0  # of the needed slice over the largest: from here on the next one is whole
 OVERSIZE_PERCENT = 20  # of a slice over the one that would do, for a replacement
 
 PoolKey = tuple[str, str]  # namespace, GPU model
@@ -132,6 +134,7 @@ class PoolScaler:
             pool = self._pool(pool_key)
             live = [s for s in all_live if (s.namespace, s.gpu_model) == pool_key]
             slices = sum(s.is_open and s not in replaced for s in live)
+            pool.percent_largest = max((gpu_slice.percent for gpu_slice in live), default=0)
             listed = functions.get(pool_key, {})
             size = self._size(pool_key, listed, needed, prices, headroom_ratio, slices, now_ms)
             for key, processes in size.processes.items():
@@ -186,14 +189,20 @@ class PoolScaler:
             return PoolSize(0, 0, 0, {})
         if now_ms >= pool.refused_until_ms:
             pool.percent_max = WHOLE_PERCENT
-        return pool_size(
+        sized = partial(
+            pool_size,
             functions,
             gpu,
             headroom_ratio=headroom_ratio,
             percent_max=pool.percent_max,
-            slices_min=self._slices_min,
             slices_max=max(slices, 1) if now_ms < pool.refused_until_ms else inf,
         )
+        size = sized(slices_min=self._slices_min)
+        if not 0 < GROWTH_RATIO * pool.percent_largest <= size.percent:
+            return size
+        # Each larger slice is another GPU with processes of its own. Nobody knows yet where the
+        # growth ends, and a smaller slice takes the place of a whole GPU that proves too large.
+        return sized(slices_min=max(self._slices_min, 1))
 
     def _change(  # noqa: PLR0913, PLR0917 - of one pool
         self,
@@ -206,7 +215,6 @@ class PoolScaler:
     ) -> None:
         fitting = [gpu_slice for gpu_slice in live if gpu_slice.percent >= size.percent]
         smaller = [gpu_slice for gpu_slice in live if gpu_slice.percent < size.percent]
-        pool.percent_largest = max((gpu_slice.percent for gpu_slice in live), default=0)
         counts = pool.counts
         if not counts.expected:
             counts.expected = size.slices

@@ -11,17 +11,25 @@ from typing import Any, Final
 
 import structlog
 
-from scheduler.dispatch.requests import Request, WorkflowKey
+from scheduler.dispatch.requests import Request
 from scheduler.gateway.serving.recorder import BatchEnded, CallResult
 
 log = structlog.get_logger(__name__)
-CALLS_MAX: Final = 10_000  # about 150 bytes each; a batch has 250, and 32 for each call in it
+CALLS_MAX: Final = 10_000  # about 170 bytes each, and 220 for a batch
 CALL_ENDED: Final = "call ended"
 BATCH_ENDED: Final = "batch ended"
+_BATCH_FIELDS: Final = (
+    "namespace", "workflow", "stage", "rows", "execute_s", "profiled_s", "gpu_model", "cpu",
+    "gpu_percent",
+)  # fmt: skip
 
 
-Call = tuple[float, WorkflowKey, CallResult, float, float]
-"""End, workflow, result, arrival and deadline; times in ms."""
+# Tuples of numbers and texts alone: on the path of each request, and the garbage collector leaves
+# them out once it has seen them.
+Call = tuple[float, str, str, CallResult, float, float]
+"""End, namespace, workflow, result, arrival and deadline; times in ms."""
+Batch = tuple[float, str, str, str, int, float, float, str, int, int]
+"""End in ms, then the values of `_BATCH_FIELDS`."""
 
 
 class CallLog:
@@ -32,24 +40,29 @@ class CallLog:
     """
 
     def __init__(self, calls_max: int = CALLS_MAX) -> None:
-        # Plain tuples: on the path of each request.
         self._calls: deque[Call] = deque(maxlen=calls_max)
-        self._batches: deque[tuple[float, BatchEnded]] = deque(maxlen=calls_max)
+        self._batches: deque[Batch] = deque(maxlen=calls_max)
         self._is_logged = log.is_enabled_for(logging.DEBUG)
 
     def call_ended(self, request: Request, result: CallResult, ended_ms: float) -> None:
         """Note the end of a call; one of a single stage is left out."""
         if request.only is None:
-            call = (ended_ms, request.workflow, result, request.arrival_ms, request.deadline_ms)
+            arrival_ms, deadline_ms = request.arrival_ms, request.deadline_ms
+            call = (ended_ms, *request.workflow, result, arrival_ms, deadline_ms)
             self._calls.append(call)
             if self._is_logged:
                 log.debug(CALL_ENDED, **_fields_of_call(call))
 
     def batch_ended(self, ended: BatchEnded, ended_ms: float) -> None:
         """Note the end of a batch."""
-        self._batches.append((ended_ms, ended))
+        key, stage, rows, share, _, execute_s, profiled_s = ended
+        gpu_model, cpu, gpu_percent, _ = share
+        batch = (
+            ended_ms, *key, stage, rows, execute_s, profiled_s, gpu_model, cpu, gpu_percent,
+        )  # fmt: skip
+        self._batches.append(batch)
         if self._is_logged:
-            log.debug(BATCH_ENDED, **_fields_of_batch(ended))
+            log.debug(BATCH_ENDED, **_fields_of_batch(batch))
 
     def lines(self, unix_offset_ms: float) -> Iterator[dict[str, Any]]:
         """Iterate over the lines of a window of time from which no call or batch is missing.
@@ -68,13 +81,13 @@ class CallLog:
         for call in calls:
             if call[0] >= begin_ms:
                 yield line(CALL_ENDED, call[0], _fields_of_call(call))
-        for ended_ms, ended in batches:
-            if ended_ms >= begin_ms:
-                yield line(BATCH_ENDED, ended_ms, _fields_of_batch(ended))
+        for batch in batches:
+            if batch[0] >= begin_ms:
+                yield line(BATCH_ENDED, batch[0], _fields_of_batch(batch))
 
 
 def _fields_of_call(call: Call) -> dict[str, Any]:
-    ended_ms, (namespace, workflow), result, arrival_ms, deadline_ms = call
+    ended_ms, namespace, workflow, result, arrival_ms, deadline_ms = call
     return {
         "namespace": namespace,
         "workflow": workflow,
@@ -84,14 +97,5 @@ def _fields_of_call(call: Call) -> dict[str, Any]:
     }
 
 
-def _fields_of_batch(ended: BatchEnded) -> dict[str, Any]:
-    namespace, workflow = ended.workflow
-    return {
-        "namespace": namespace,
-        "workflow": workflow,
-        "stage": ended.stage,
-        "rows": ended.rows,
-        "execute_s": ended.execute_s,
-        "profiled_s": ended.profiled_s,
-        **ended.share._asdict(),
-    }
+def _fields_of_batch(batch: Batch) -> dict[str, Any]:
+    return dict(zip(_BATCH_FIELDS, batch[1:], strict=True))

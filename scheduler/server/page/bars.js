@@ -1,6 +1,6 @@
 // Bars and lines as SVG, each with a text for readers of the screen.
 
-import { el, gib, ms, percent, svg } from "./dom.js";
+import { dollars, el, gib, ms, percent, svg } from "./dom.js";
 
 const COLOURS = 8;
 let functionNames = [];
@@ -129,11 +129,12 @@ export function costCurve(plan, label) {
   const lines = plan.curves.map((curve, index) => svg("polyline", { points: steps(curve), class: index ? "line other" : "line" }));
   const at = [x(plan.path_ms), y(plan.cost)];
   return el("figure", {},
+    el("div", { class: "ends" }, `${dollars(1000 * top)} for 1,000 requests`),
     svg("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", class: "curve", role: "img", "aria-label": label },
       svg("line", { x1: 0, x2: 100, y1: 40, y2: 40, class: "aim" }),
       plan.slack_ms > 0 ? svg("line", { x1: x(plan.slack_ms), x2: x(plan.slack_ms), y1: 0, y2: 40, class: "deadline" }) : null,
       ...lines, svg("line", { x1: at[0], x2: at[0], y1: at[1], y2: at[1], class: "point" })),
-    el("div", { class: "ends" }, el("span", {}, ms(Math.exp(low))), el("span", {}, ms(Math.exp(high)))),
+    el("div", { class: "ends" }, el("span", {}, ms(Math.exp(low))), el("span", {}, `${ms(Math.exp(high))}, logarithmic`)),
     el("ul", { class: "legend" }, ...plan.curves.map((curve, index) => el("li", {}, swatch(index ? "c2" : "c1"), curve.name)),
       el("li", {}, swatch("c3"), "the plan"), el("li", {}, swatch("ink"), "deadline")));
 }

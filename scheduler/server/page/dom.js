@@ -47,5 +47,5 @@ export function table(caption, columns, rows) {
       el(index ? "td" : "th", { class: isText ? "text" : null, scope: index ? null : "row" }, cell(row)))),
   );
   return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...body)));
+    el("table", { class: columns.length < 3 ? "narrow" : null }, el("caption", {}, caption), el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...body)));
 }

@@ -50,7 +50,7 @@ export function plan({ overview, plan: document }, name) {
   if (document.error) return [...head, el("p", { class: "warn" }, document.error)];
   return [...head, ...document.remarks.map((remark) => el("p", { class: "warn" }, remark)),
     el("p", {}, `A new request, on ${document.models.join(", ") || "any GPU with a profile: no node has one"}.`),
-    facts([["$/1,000", per1000(document.cost)], ["planned", ms(document.path_ms)], ["left", ms(document.slack_ms)],
+    facts([["$/1,000", per1000(document.cost)], ["planned", ms(document.path_ms)], ["time left", ms(document.slack_ms)],
       ["SLO", ms(document.slo_ms)], ["margin", percent(document.margin_ratio)]], "figures"),
     ...stages(document), ...cost(document), ...candidates(document)];
 }

@@ -6,6 +6,7 @@ import { plan } from "./plan.js";
 
 const NODES_PER_PAGE = 20;
 const LATE_COLOURS = [["cold start", "c5"], ["queue", "c2"], ["share", "c4"], ["run, within its profile", "c3"], ["run, beyond its profile", "c1"]];
+const PARTS = { profile: "run, within its profile", over_profile: "run, beyond its profile" };
 const open = new Set(); // keys of opened details
 let search = "";
 let page = 0;
@@ -26,12 +27,13 @@ function workflowCard(workflow) {
     el("h3", {}, `${workflow.namespace}/${workflow.name}`),
     el("p", { class: "soft" }, `SLO ${ms(workflow.slo_ms)}, objective ${percent(workflow.objective)}`),
     sparkline(workflow.minutes, workflow.objective),
+    el("p", { class: "note" }, "in SLO by minute, last hour; dashed: the objective"),
     facts([
       ["in SLO, 5 min", inSlo], ["in SLO, 1 h", percent(workflow.in_slo_1h)],
       ["budget burnt, 1 h", percent(workflow.budget_burnt_1h, 0)],
       ["requests/s", decimal(workflow.per_s, 1)], ["p50", ms(workflow.p50_ms)], ["p99", ms(workflow.p99_ms)],
-      ["$/1,000 ran", dollars(workflow.ran_per_1000)], ["set aside", dollars(workflow.set_aside_per_1000)],
-      ["limit B0", dollars(workflow.bound_per_1000)],
+      ["ran, per 1,000", dollars(workflow.ran_per_1000)], ["set aside, per 1,000", dollars(workflow.set_aside_per_1000)],
+      ["limit B0, per 1,000", dollars(workflow.bound_per_1000)],
     ], "figures"));
 }
 
@@ -86,8 +88,8 @@ function controls(pages, redraw) {
     element.addEventListener("click", () => { page += step; redraw(); });
     return element;
   };
-  return el("div", { class: "controls" }, el("label", {}, "Node, GPU model, function or pod", input),
-    button("Previous", -1, "previous"), el("span", {}, `page ${pages ? page + 1 : 0} of ${pages}`), button("Next", 1, "next"));
+  return el("div", { class: "controls" }, el("label", {}, "Node, GPU model, function or pod", input), ...(pages < 2 ? [] : [
+    button("Previous", -1, "previous"), el("span", {}, `page ${page + 1} of ${pages}`), button("Next", 1, "next")]));
 }
 
 function gpus({ overview: document, gpus: report }, _, redraw) {
@@ -125,7 +127,7 @@ function pending({ gpus: report, pod }, name) {
       reasons.length ? table("Nodes by reason", [["reason", ([reason]) => reason, true], ["nodes", ([, nodes]) => nodes]], reasons) : null];
   }
   const pods = report.pending.map((pod) => el("li", {}, el("a", { href: `#pending/${pod.replace("/", ":")}` }, pod)));
-  return [title("Why pending"), el("p", {}, `${decimal(report.pending_pods, 0)} function pods wait for a node.`),
+  return [title("Why pending"), el("p", {}, report.pending_pods === 1 ? "1 function pod waits for a node." : `${decimal(report.pending_pods, 0)} function pods wait for a node.`),
     pods.length ? el("ul", {}, ...pods) : null];
 }
 
@@ -134,24 +136,24 @@ function late({ requests, request }, id) {
     const parts = Object.entries(request.parts_ms).filter(([, time]) => time > 0);
     const end = { hit: "in time", miss: "late", dropped: "without an answer" }[request.result];
     return [title(`Request ${request.id}`), el("p", {}, el("a", { href: "#late" }, "All late requests")),
-      el("p", {}, `${request.namespace}/${request.workflow}, ${request.arrived}: ${end}, ${ms(request.latency_ms)} of ${ms(request.allowed_ms)} allowed.`),
-      request.cause ? el("p", { class: "warn" }, `${request.cause}: ${request.explanation}`) : null,
+      el("p", {}, `${request.namespace}/${request.workflow}, ${request.arrived.replace("T", " ").replace("+00:00", " UTC")}: ${end}, ${ms(request.latency_ms)} of ${ms(request.allowed_ms)} allowed.`),
+      request.cause ? el("p", { class: "warn" }, `Cause: ${request.explanation} (${PARTS[request.cause] ?? request.cause.replaceAll("_", " ")}).`) : null,
       request.error ? el("p", {}, request.error) : null,
       deadlineBar(request),
       el("ul", { class: "legend" }, ...LATE_COLOURS.map(([name, kind]) => el("li", {}, swatch(kind), name)), el("li", {}, swatch("ink"), "deadline")),
-      table("Time on the critical path", [["part", ([name]) => name.replaceAll("_", " "), true], ["time", ([, time]) => ms(time)]], parts),
+      table("Time on the critical path", [["part", ([name]) => PARTS[name] ?? name.replaceAll("_", " "), true], ["time", ([, time]) => ms(time)]], parts),
       request.stages.length ? table("Batches", [
         ["stage", (row) => row.stage, true], ["pod", (row) => row.pod, true], ["rows", (row) => row.rows],
         ["share", (row) => `${row.gpu_percent} %, ${row.cpu} vCPU`], ["waited", (row) => ms(row.cold_start_ms + row.queue_ms + row.share_ms)],
         ["ran", (row) => ms(row.run_ms)], ["profile", (row) => ms(row.profiled_ms)], ["slack", (row) => ms(row.slack_ms)],
-        ["error", (row) => row.error, true]], request.stages) : null];
+        ...(request.stages.some((row) => row.error) ? [["error", (row) => row.error, true]] : [])], request.stages) : null];
   }
   const link = (row) => el("a", { href: `#late/${encodeURIComponent(row.id)}` }, row.id);
   return [title("Why late"),
     requests.length
       ? table("The last late requests", [["request", link, true], ["workflow", (row) => `${row.namespace}/${row.workflow}`, true],
-        ["arrived", (row) => row.arrived.slice(11, 23)], ["latency", (row) => ms(row.latency_ms)], ["late by", (row) => ms(row.late_ms)],
-        ["cause", (row) => row.explanation, true]], requests)
+        ["cause", (row) => row.explanation, true], ["late by", (row) => ms(row.late_ms)], ["latency", (row) => ms(row.latency_ms)],
+        ["arrived, UTC", (row) => row.arrived.slice(11, 23)]], requests)
       : empty("No request was late.")];
 }
 
