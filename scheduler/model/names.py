@@ -40,7 +40,7 @@ CONDITION_VOIDED = f"{GROUP}/BindingsVoided"
 # Written by the gateway on the pods that it creates: the name of their FunctionServer.
 LABEL_GATEWAY_POOL = f"{GROUP}/gateway-pool"
 
-# Written on Workflows, FunctionServers and pods: the group of gateways that serves them (ADR 63). A
+# Written on Workflows, FunctionServers and pods: the group of gateways that serves them (ADR 58). A
 # gateway creates the pods of a template with the label of their FunctionServer.
 LABEL_GATEWAY_GROUP = f"{GROUP}/gateway-group"
 
