@@ -13,12 +13,13 @@ from scheduler.placement.arrays import Int64Array, NameArrays, Uint8Array
 _QUOTE, _BACKSLASH, _COMMA, _END_OF_LIST, _END_OF_OBJECT = map(ord, '"\\,]}')
 _SPACE = ord(" ")  # and below it the control characters, which no string has
 _WHITE_SPACE = tuple(map(ord, " \t\n\r"))
+_FNV_PRIME = 0x01000193
 
 
 @njit(i8(i8, i8), nogil=True, cache=True)
 def add_to_hash(hashed: int, character: np.int64) -> int:
-    """Return the hash of a text with one more character."""
-    return int((hashed * 33 ^ character) & 0x7FFFFFFF)
+    """Return the hash (FNV-1a) of a text with one more character."""
+    return int((hashed ^ character) * _FNV_PRIME & 0x7FFFFFFF)
 
 
 @njit(void(NAMES_TYPE, INT64_ARRAY), nogil=True, cache=True)

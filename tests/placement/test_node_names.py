@@ -3,11 +3,13 @@
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.node import Gpu, Node
 from scheduler.placement.fleet import Fleet
+from scheduler.placement.name_kernels import add_to_hash
 from scheduler.placement.node_names import NameIndex, NodeNames
 from tests.examples import examples
 
@@ -63,6 +65,22 @@ def test_any_text_is_found_as_it_is_parsed_or_not_at_all(names, parts):
     rows = index_of(names).find(text.encode(), 0)
     if rows is not None:
         assert rows.tolist() == naive_rows(names, text)
+
+
+def hash_of(name: str) -> int:
+    hashed = 0
+    for character in name.encode():
+        hashed = add_to_hash(hashed, character)
+    return hashed
+
+
+@pytest.mark.parametrize(
+    "form", ["node-{}", "node-{:05}", "n{:06}", "gpu-{:04}.example.com", "vmss{:06x}"]
+)
+def test_numbered_names_rarely_have_the_same_slot(form):
+    """Names that differ in their digits alone fill the table as random ones would: 93 % of them."""
+    slots = {hash_of(form.format(number)) & 0x7FFF for number in range(5_000)}
+    assert len(slots) > 0.9 * 5_000
 
 
 def gpu(index: int, memory_mib: int = 8_000) -> Gpu:
