@@ -22,6 +22,7 @@ from bench import synthetic_load
 from bench.extender import CallTimes, SchedulerClient, TimedConnection
 from bench.memory import memory_mib
 from bench.service import documents, serving
+from bench.simulator import peak_mib
 from scheduler.cluster.api import Api
 from scheduler.cluster.object_list import list_all
 from scheduler.cluster.reflector import PAGE, Handler
@@ -43,7 +44,8 @@ def main() -> dict[str, float]:
     figures = listed()
     print(
         f"lists at the start: {NODE_COUNT:,} nodes {figures['nodes_list_s']:.1f} s of CPU time, "
-        f"{POD_COUNT:,} pods {figures['pods_list_s']:.1f} s",
+        f"{POD_COUNT:,} pods {figures['pods_list_s']:.1f} s, "
+        f"at most {figures['lists_peak_mib']:,.0f} MiB",
         flush=True,
     )
     gc.disable()  # the client's own collector must not count
@@ -91,7 +93,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def listed() -> dict[str, float]:
-    """Return the CPU times of the lists of nodes and pods, in a process of their own."""
+    """Return CPU times and peak memory of both lists, in a process of their own."""
     with process_pool(1, start_method="spawn") as processes:
         return processes.submit(_listed).result()
 
@@ -105,6 +107,7 @@ def _listed() -> dict[str, float]:
     return {
         "nodes_list_s": _list_s(service.state.nodes, NODES, nodes),
         "pods_list_s": _list_s(service.state.pods, PODS, pods),
+        "lists_peak_mib": peak_mib(),
     }
 
 
