@@ -1,7 +1,7 @@
 """CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy and Ray Serve.
 
     python -m bench.gateway [--project build/compiled] [--rounds 5] [--seconds 3]
-    python -m bench.gateway --recording [--rounds 15]
+    python -m bench.gateway --recording [--rounds 5]
 
 A do-nothing model server and the load run on one core, the process under test on the other one:
 the gateway with queues, batches of 8 and decisions, and Go's ``httputil.ReverseProxy`` on one
