@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,11 @@ class Prometheus:
         groups = self._http.get("/api/v1/rules").json()["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
+    def rules_evaluated_s(self) -> float:
+        """Return the Unix time since which every rule was evaluated; inf without rules."""
+        evaluations = [datetime.fromisoformat(rule["lastEvaluation"]) for rule in self.rules()]
+        return min((evaluation.timestamp() for evaluation in evaluations), default=math.inf)
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -195,6 +201,8 @@ def scraped_demo(
                 lambda: (api.value("min(timestamp(up))") or 0) > load_end_s,
                 what="the end of the load is scraped",
             )
+            scraped_s = time.time()
+            wait_until(lambda: api.rules_evaluated_s() > scraped_s, what="rules have seen the end")
             yield ScrapedDemo(api, start_s, time.time(), scraped_every_s)
         finally:
             api.close()

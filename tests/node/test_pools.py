@@ -352,14 +352,15 @@ def test_the_gateway_that_owns_the_pool_is_killed(pool: Pool) -> None:
 
     def steps(answered: Callable[[], None]) -> None:
         answered()
-        before = pool.holders() | pool.members()
+        holders, members = pool.holders(), pool.members()
         killed = pool.owner()
         [pod] = [pod for pod in pool.release.pods("gateway") if pod_name(pod) == killed]
         pool.cluster.kill(pod, "gateway")
         wait_until(lambda: is_ready_again(pool, pod), what="the killed replica is ready again")
         wait_until(pool.owner, what="there is an owner")
         answered()
-        assert before <= pool.holders() | pool.members()
+        assert members <= pool.members()
+        assert holders & pool.holders()  # one without members may end, as the load wants
 
     pool.under_load(steps, losses=(TRY_AGAIN, None))
 
