@@ -150,6 +150,8 @@ def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
 def _group_problems(documents: DocumentSet) -> Iterator[Problem]:
     """Find empty groups of gateways, and functions that Workflows of two groups use."""
     for source, document in documents.documents:
+        if isinstance(document, FunctionProfile):
+            continue
         labels = (document.metadata.model_extra or {}).get("labels") or {}
         if labels.get(LABEL_GATEWAY_GROUP) == "":
             text = (

@@ -217,7 +217,7 @@ def test_a_gateway_without_an_image_of_holders_reserves():
 
 
 def test_a_gateway_of_a_group_reserves():
-    """What a gateway without a group would need is refused in a group, and no remedy."""
+    """No image of holders is asked for: its gateway would refuse that setting."""
     settings = GatewaySettings(pods=True, share="pooled", group="a")
     roles, [event] = run_virtually(first_objects(settings))
     assert roles == {""}

@@ -218,7 +218,7 @@ def test_the_calls_of_a_live_gateway_are_a_log(calibrated, log):
 
 
 def test_gateways_have_a_window_in_common(calibrated, log, tmp_path, monkeypatch):
-    """What one has from before another's memory begins is left out, and what is of others."""
+    """Calls from before another's memory begins are left out, and those of other namespaces."""
     monkeypatch.setattr("workbench.commands.simulate.calibrate.CALLS_MAX", 3_000)  # batches
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()[2:]]
     before = {"timestamp": timestamp(-1e8)}
