@@ -148,7 +148,18 @@ def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
 
 
 def _group_problems(documents: DocumentSet) -> Iterator[Problem]:
-    """Find functions that Workflows of two groups of gateways use: each has one owner."""
+    """Find empty groups of gateways, and functions that Workflows of two groups use."""
+    for source, document in documents.documents:
+        if isinstance(document, FunctionProfile):
+            continue
+        labels = (document.metadata.model_extra or {}).get("labels") or {}
+        if labels.get(LABEL_GATEWAY_GROUP) == "":
+            text = (
+                f"{LABEL_GATEWAY_GROUP} is empty, and no gateway serves such an object; name a "
+                "group, or remove the label"
+            )
+            where = f"{document.kind} {'/'.join(document.key)}"
+            yield Problem(source, where, "metadata.labels", text)
     kinds = [document for _, document in documents.documents]
     groups = {d.function_key: d.metadata.group for d in kinds if isinstance(d, FunctionServer)}
     for source, document in documents.documents:

@@ -11,9 +11,10 @@ from scheduler.cluster.api import Api, connect
 from scheduler.cluster.errors import ApiError, ClusterError
 from scheduler.model.message_text import quoted, reason_of
 
-_PODS = {
-    "labelSelector": "app.kubernetes.io/name=esg-scheduler,app.kubernetes.io/component=gateway"
-}
+_COMPONENT = "app.kubernetes.io/component"
+_GATEWAY = "gateway"  # of a group: gateway-GROUP
+# Each node has an agent; the others are few.
+_PODS = {"labelSelector": f"app.kubernetes.io/name=esg-scheduler,{_COMPONENT}!=agent"}
 _HEALTH_PORT = 8890
 _TIMEOUT = aiohttp.ClientTimeout(total=10)
 
@@ -64,7 +65,11 @@ async def _read_url(path: str, url: str) -> dict[str, Any]:
 
 
 async def _read_pods(api: Api, path: str) -> dict[str, Any]:
-    pods = (await api.get("/api/v1/pods", query=_PODS))["items"]
+    pods = [
+        pod
+        for pod in (await api.get("/api/v1/pods", query=_PODS))["items"]
+        if pod["metadata"]["labels"].get(_COMPONENT, "").partition("-")[0] == _GATEWAY
+    ]
     documents, problem = {}, ""
     for pod in pods:
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]

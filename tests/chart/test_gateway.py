@@ -16,6 +16,7 @@ from tests.testbed import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("helm_built")
 DEPLOY = REPOSITORY / "deploy"
+LABEL_MAX = 63  # characters of a Service's name
 STOP_S = 5 + 2 * 5  # its preStop, and answers that clients still take over HTTP and gRPC
 
 
@@ -223,3 +224,15 @@ def test_groups_have_gateways_of_their_own() -> None:
     assert variables["-gateway-a"]["ESG_GATEWAY_PEERS"].endswith("component=gateway-a")
     assert "ESG_GATEWAY_HOLDER_IMAGE" in variables["-gateway"]
     assert "ESG_GATEWAY_HOLDER_IMAGE" not in variables["-gateway-a"]
+
+
+def test_names_of_groups_are_short_enough() -> None:
+    """A longer name of a Service would be refused in the middle of an upgrade."""
+
+    def names(length: int) -> list[str]:
+        objects = render(fullnameOverride="n" * length, gateway={"groups": ["g" * 20]})
+        return [o["metadata"]["name"] for o in objects if o["kind"] == "Service"]
+
+    assert max(map(len, names(26))) == LABEL_MAX
+    with pytest.raises(RefusedError, match="have 1 characters too many"):
+        names(27)

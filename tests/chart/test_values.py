@@ -231,6 +231,8 @@ def test_settings_that_the_chart_sets_are_no_values(settings: Json) -> None:
         {"scheduler": {"name": "default-scheduler"}},
         {"networkPolicy": {"apiServerPorts": []}},
         {"webhook": {"certificateDays": 1_000_000}},
+        {"gateway": {"groups": ["metrics"]}},
+        {"gateway": {"groups": ["a-metrics"]}},
         *(
             {"scheduler": {"kubeScheduler": {"extraArgs": [flag]}}}
             for flag in (

@@ -2,6 +2,7 @@
 
 import json
 from http.server import BaseHTTPRequestHandler
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -24,22 +25,48 @@ REPORT = {
     "parts_ms": {"receive": 1.0, "cold_start": 900.0, "profile": 90.0, "over_profile": 10.0},
     "stages": [STAGE], "waits": [],
 }  # fmt: skip
-PROXY = "/api/v1/namespaces/esg/pods/gateway-{}:8890/proxy"
+OF_A_GROUP = {**REPORT, "id": "3-3"}
+PROXY = "/api/v1/namespaces/esg/pods/{}:8890/proxy"
+COMPONENTS = {
+    "gateway-0": "gateway", "gateway-1": "gateway", "gateway-a-0": "gateway-a", "agent": "agent",
+}  # fmt: skip
+
+
+def pod(name, component):
+    """Describe a pod of the chart."""
+    prefix = "app.kubernetes.io"
+    labels = {f"{prefix}/name": "esg-scheduler", f"{prefix}/component": component}
+    return {"metadata": {"namespace": "esg", "name": name, "labels": labels}}
+
+
+def matches(raw, selector):
+    """Return true if a pod has the labels of equalities, and none of inequalities."""
+    labels = raw["metadata"]["labels"]
+    parts = [part.partition("=") for part in selector.split(",")]
+    return all(
+        labels.get(name.rstrip("!")) != value if name.endswith("!") else labels.get(name) == value
+        for name, _, value in parts
+    )
 
 
 @pytest.fixture
 def server():
-    """Serve a gateway's document, and an API server in front of two of them."""
-    pods = [{"metadata": {"namespace": "esg", "name": f"gateway-{number}"}} for number in (0, 1)]
+    """Serve a gateway's document, and an API server in front of three of them and an agent."""
+    pods = [pod(*component) for component in COMPONENTS.items()]
     answers = {
         "/v1/requests/1-1": REPORT,
-        PROXY.format(1) + "/v1/requests/1-1": REPORT,
-        "/api/v1/pods": {"items": pods},
+        PROXY.format("gateway-1") + "/v1/requests/1-1": REPORT,
+        PROXY.format("gateway-a-0") + "/v1/requests/3-3": OF_A_GROUP,
+        PROXY.format("agent") + "/v1/requests/2-2": REPORT,
     }
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            answer = answers.get(self.path.partition("?")[0])
+            url = urlsplit(self.path)
+            answer = answers.get(url.path)
+            if url.path == "/api/v1/pods":
+                (selector,) = parse_qs(url.query)["labelSelector"]
+                answer = {"items": [raw for raw in pods if matches(raw, selector)]}
             text = json.dumps(answer or {"detail": "there is no such request"}).encode()
             self.send_response(404 if answer is None else 200)
             self.send_header("Content-Type", "application/json")
@@ -69,6 +96,14 @@ def test_every_gateway_is_asked_through_the_api_server(server, tmp_path):
     result = esg("why", "1-1", "--kubeconfig", str(tmp_path / "kubeconfig"), "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == REPORT
+
+
+def test_gateways_of_groups_are_asked_too(server, tmp_path):
+    """Their pods have another component, with the group in its name."""
+    write_kubeconfig(tmp_path / "kubeconfig", server)
+    result = esg("why", "3-3", "--kubeconfig", str(tmp_path / "kubeconfig"), "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == OF_A_GROUP
 
 
 def test_unknown_request_is_an_error(server, tmp_path):

@@ -287,6 +287,19 @@ def test_a_slice_without_room_pauses_and_comes_back_smaller():
     assert {start.percent for start in pool.step().slice_starts} == {60}
 
 
+def test_a_pool_that_finds_no_whole_gpu_grows_to_what_it_needs():
+    """A slice for the growth that nobody knows yet is tried once; the needed one has room."""
+    pool = PoolOwner(gpus=1, cold_start_ms=3_000.0)
+    pool.expect(1.0)
+    assert [start.percent for start in pool.step().slice_starts] == [20]
+    begun = []
+    while len(begun) < 2:
+        for _ in range(10):
+            pool.owner.arrive(now_ms=pool.now_ms)
+        begun += pool.step().slice_starts
+    assert [start.percent for start in begun] == [100, 40]
+
+
 def test_processes_are_divided_among_the_slices_that_found_room():
     """In a full cluster each of fewer slices has more of them."""
     full, roomy = PoolOwner(gpus=2), PoolOwner()

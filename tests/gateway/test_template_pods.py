@@ -216,6 +216,15 @@ def test_a_gateway_without_an_image_of_holders_reserves():
     assert "its pods are reserved, not pooled: the gateway has no image for holders" in event
 
 
+def test_a_gateway_of_a_group_reserves():
+    """No image of holders is asked for: its gateway would refuse that setting."""
+    settings = GatewaySettings(pods=True, share="pooled", group="a")
+    roles, [event] = run_virtually(first_objects(settings))
+    assert roles == {""}
+    assert "not pooled: a group of gateways has no pools; give the FunctionServer" in event
+    assert "ESG_GATEWAY_HOLDER_IMAGE" not in event
+
+
 def test_pods_hold_their_shares_where_a_gpu_has_no_memory_to_pool():
     """The Event says how many processes memory allows, and how many percent and vCPUs do."""
     settings = GatewaySettings(pods=True, share="pooled", holder_image="registry.example/esg:1")

@@ -123,6 +123,7 @@ FAULTS = {
     "a server of an unknown function": (server("spec.function", "g"), f"{SERVER_AT}spec.function: function 'g' has no FunctionProfile"),
     "two servers of a function": ([*server("metadata.name", "t"), SERVER], f"{SERVER_AT}spec.function: function 'f' has the FunctionServer 't' in this namespace too; keep one"),
     "a function of another group": ([changed(WORKFLOW, "metadata.labels", {"esg-scheduler.io/gateway-group": "a"}), PROFILE, SERVER], "documents.yaml: Workflow default/w: metadata.labels: function 'f' is of no gateway group, and this Workflow of the gateway group 'a'; give those that share it the same esg-scheduler.io/gateway-group"),
+    "an empty group": ([changed(WORKFLOW, "metadata.labels", {"esg-scheduler.io/gateway-group": ""}), PROFILE, SERVER], "documents.yaml: Workflow default/w: metadata.labels: esg-scheduler.io/gateway-group is empty, and no gateway serves such an object; name a group, or remove the label"),
     "a server twice": ([WORKFLOW, PROFILE, SERVER, SERVER], f"{SERVER_AT}metadata.name: is in documents.yaml too; keep one"),
     "an unknown protocol": (server("spec.protocol", "http"), f"{SERVER_AT}spec.protocol: Input should be 'http-binary', 'http-json' or 'grpc' (given: 'http')"),
     "port 0": (server("spec.port", 0), f"{SERVER_AT}spec.port: Input should be greater than or equal to 1 (given: 0)"),

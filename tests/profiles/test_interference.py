@@ -4,6 +4,7 @@ import asyncio
 import re
 
 import pytest
+import yaml
 
 from tests.command_line import esg
 from tests.profiles.harness import TimedServer, in_thread
@@ -53,13 +54,14 @@ def test_the_slowdown_is_that_beside_the_neighbour(pair):
 
 
 def test_a_neighbour_that_does_not_answer(pair):
-    """An error of the neighbour ends the command with its reason."""
+    """An error of the neighbour ends the command with its reason, after the profile."""
     first, _ = pair
     beside = ("--beside", "http://127.0.0.1:1/segment")
     done = esg("profiles", "measure", "--url", url(first), *OPTIONS, *beside)
     assert done.exit_code == 1
     assert "127.0.0.1" in done.stderr
     assert "Traceback" not in done.stderr
+    assert yaml.safe_load(done.stdout)["kind"] == "FunctionProfile"
 
 
 def test_the_form_of_a_neighbour(pair):

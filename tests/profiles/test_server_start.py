@@ -51,6 +51,16 @@ def test_the_cold_start_is_that_of_the_command():
 
 
 @pytest.mark.slow
+def test_a_server_that_ignores_the_signal_is_killed(monkeypatch):
+    """The shell of the command ends at once, and what it started does not."""
+    monkeypatch.setattr("workbench.profiles.server_start._STOP_S", 0.5)
+    port = free_port()
+    done = measure(port, f"trap '' TERM; {played(port)} & trap - TERM; wait")
+    assert done.exit_code == 0, done.output
+    assert not answers(port)
+
+
+@pytest.mark.slow
 def test_a_command_that_returns_leaves_its_server(tmp_path):
     """A command like `docker start` is not what runs the server."""
     port, pid = free_port(), tmp_path / "pid"

@@ -14,6 +14,7 @@ from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import to_manifest
 from tests.http_in_thread import served_in_thread
 from tests.simulation.harness import Poisson, quiet, run
+from workbench.cluster.api_server import write_kubeconfig
 from workbench.profiles.builders import GPU, profile, workflow
 from workbench.simulation.calibration import CallOutcome, calibrate, replay
 from workbench.simulation.gateway_log import read_log
@@ -214,6 +215,41 @@ def test_the_calls_of_a_live_gateway_are_a_log(calibrated, log):
 
     with served_in_thread(Handler) as url:
         assert calibrated("--nodes", 5, source=("--from", url)) == calibrated("--nodes", 5)
+
+
+def test_gateways_have_a_window_in_common(calibrated, log, tmp_path, monkeypatch):
+    """Calls from before another's memory begins are left out, and those of other namespaces."""
+    monkeypatch.setattr("workbench.commands.simulate.calibrate.CALLS_MAX", 3_000)  # batches
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()[2:]]
+    before = {"timestamp": timestamp(-1e8)}
+    others = [{**line, "namespace": "others"} for line in lines[:1] + lines[-1:]]
+    documents_by_pod = {
+        "gateway-0": lines,
+        "gateway-1": [lines[0] | before, lines[-1] | before, *others],
+    }
+    component = {"app.kubernetes.io/component": "gateway"}
+    pods = [
+        {"metadata": {"namespace": "esg", "name": name, "labels": component}}
+        for name in documents_by_pod
+    ]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            name = next((name for name in documents_by_pod if name in self.path), "")
+            text = json.dumps(documents_by_pod.get(name, {"items": pods})).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_):
+            pass
+
+    with served_in_thread(Handler) as url:
+        write_kubeconfig(tmp_path / "kubeconfig", url)
+        source = ("--kubeconfig", tmp_path / "kubeconfig")
+        assert calibrated("--nodes", 5, source=source) == calibrated("--nodes", 5)
 
 
 def test_a_gateway_that_cannot_be_read():

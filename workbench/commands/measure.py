@@ -14,6 +14,7 @@ from workbench.commands.measurement_output import (
     MeasurementOutput,
     Record,
     slowdown_by,
+    with_slowdown,
     write_measurement,
 )
 from workbench.commands.profile_output import batch_sizes, name_value_pairs
@@ -104,18 +105,10 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
                         own.append(measured)
                         record(measured)
                         advance()
-                interference: Mapping[str, Mapping[str, float]] = {}
-                if neighbour is not None:
-                    beside = ServerBatches(
-                        protocol=await protocol_of(neighbour, neighbour_model),
-                        host=neighbour.host,
-                        port=neighbour.port,
-                        model=neighbour_model,
-                        rows=max(batches),
-                        inputs={},
-                    )
-                    interference = await _measure_beside(beside, server, options)
-                return FunctionMeasurement(own, interference)
+                if neighbour is None:
+                    return FunctionMeasurement(own)
+                beside = _measure_beside(neighbour, neighbour_model, max(batches), server, options)
+                return await with_slowdown(own, beside)
             finally:
                 await client.close()
 
@@ -159,16 +152,24 @@ def _address(url: str, option: str) -> ServerAddress:
 
 
 async def _measure_beside(
-    neighbour: ServerBatches, server: MeasuredServer, options: MeasureOptions
+    neighbour: ServerAddress, model: str, rows: int, server: MeasuredServer, options: MeasureOptions
 ) -> Mapping[str, Mapping[str, float]]:
     """Measure the slowdown by the neighbour; return it as `interference` of a scenario."""
+    batches = ServerBatches(
+        protocol=await protocol_of(neighbour, model),
+        host=neighbour.host,
+        port=neighbour.port,
+        model=model,
+        rows=rows,
+        inputs={},
+    )
     slowdown = await measure_slowdown(
-        batch_run(server.client, server.model, await server.batch_inputs(), neighbour.rows),
+        batch_run(server.client, server.model, await server.batch_inputs(), rows),
         options.precision,
-        connect=neighbour,
+        connect=batches,
         neighbour_percent=options.beside_percent,
     )
-    return slowdown_by(server.function, label(neighbour.model), neighbour.rows, slowdown)
+    return slowdown_by(server.function, label(model), rows, slowdown)
 
 
 def _server(options: MeasureOptions, client: ModelServer) -> MeasuredServer:

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from scheduler.cli.document_files import read_settings, read_sound
-from scheduler.cluster.api import connect
+from scheduler.cluster.api import Api, connect
 from scheduler.model.function_server import FunctionServer
 from scheduler.model.message_text import quoted
 from workbench.commands.measurement_output import (
@@ -16,6 +16,7 @@ from workbench.commands.measurement_output import (
     MeasurementOutput,
     Record,
     slowdown_by,
+    with_slowdown,
     write_measurement,
 )
 from workbench.commands.profile_output import (
@@ -86,8 +87,14 @@ def measure_in_cluster(options: ClusterOptions, output: MeasurementOutput) -> No
     def report(line: str) -> None:
         typer.echo(line, err=True)
 
+    async def interference(
+        api: Api, neighbour: NeighbourFunction
+    ) -> Mapping[str, Mapping[str, float]]:
+        slowdown = await measure_beside(api, grid, neighbour, report)
+        names = server.spec.function, neighbour.server.spec.function
+        return slowdown_by(*names, max(grid.batches), slowdown)
+
     async def measure(points: Sequence[MeasuredPoint], record: Record) -> FunctionMeasurement:
-        interference: Mapping[str, Mapping[str, float]] = {}
         async with connect(options.kubeconfig) as api:
             measurement = ClusterMeasurement(api, grid, points, report)
             with progress_bar("points at most", total=len(grid.points)) as advance:
@@ -96,11 +103,9 @@ def measure_in_cluster(options: ClusterOptions, output: MeasurementOutput) -> No
                         record(measured)
                         advance()
             _report_skipped(grid, measurement.points)
-            if neighbour is not None:
-                slowdown = await measure_beside(api, grid, neighbour, report)
-                names = server.spec.function, neighbour.server.spec.function
-                interference = slowdown_by(*names, max(grid.batches), slowdown)
-        return FunctionMeasurement(measurement.points, interference)
+            if neighbour is None:
+                return FunctionMeasurement(measurement.points)
+            return await with_slowdown(measurement.points, interference(api, neighbour))
 
     write_measurement(measure, output, cold_start_ms=options.cold_start_ms)
 

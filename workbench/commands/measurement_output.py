@@ -48,10 +48,16 @@ _ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class FunctionMeasurement:
-    """Points of a function, and its slowdown by neighbours as `interference` of a scenario."""
+    """Points of a function.
+
+    Attributes:
+        interference: its slowdown by neighbours, as `interference` of a scenario.
+        problem: error of the neighbour, after which the points still count; None: none.
+    """
 
     points: Sequence[MeasuredPoint]
     interference: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    problem: Exception | None = None
 
 
 Record = Callable[[MeasuredPoint], None]
@@ -111,6 +117,18 @@ def write_measurement(
     except OSError as error:
         refuse([f"{file} cannot be written: {reason_of(error)}"])
     _print(profile, measurement, output)
+    if measurement.problem is not None:
+        refuse([measurement.problem])
+
+
+async def with_slowdown(
+    points: Sequence[MeasuredPoint], beside: Awaitable[Mapping[str, Mapping[str, float]]]
+) -> FunctionMeasurement:
+    """Add the slowdown by a neighbour to measured points, which an error of it does not lose."""
+    try:
+        return FunctionMeasurement(points, await beside)
+    except _ERRORS as error:
+        return FunctionMeasurement(points, problem=error)
 
 
 def slowdown_by(

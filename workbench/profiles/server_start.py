@@ -12,7 +12,9 @@ from scheduler.model.message_text import quoted
 
 POLL_S: Final = 0.02
 _STOP_S: Final = 30.0
+_KILL_S: Final = 5.0
 _STDERR: Final = 2
+_NO_SIGNAL: Final = 0  # tells whether there is a process
 
 
 class ServerStartError(Exception):
@@ -78,10 +80,21 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     """End the command and the processes of its session, if it still runs."""
     if process.returncode is not None:
         return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+    for number, limit_s in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, _KILL_S)):
+        _signal(process.pid, number)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_STOP_S):
+            async with asyncio.timeout(limit_s):
                 await process.wait()
-                return
+                while True:  # the shell may end before its server
+                    if not _signal(process.pid, _NO_SIGNAL):
+                        return
+                    await asyncio.sleep(POLL_S)
+
+
+def _signal(group: int, number: int) -> bool:
+    """Send a signal to a group of processes; return false if it has none any more."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True

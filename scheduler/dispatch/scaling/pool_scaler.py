@@ -198,7 +198,8 @@ class PoolScaler:
             slices_max=max(slices, 1) if now_ms < pool.refused_until_ms else inf,
         )
         size = sized(slices_min=self._slices_min)
-        if not 0 < GROWTH_RATIO * pool.percent_largest <= size.percent:
+        grows = 0 < GROWTH_RATIO * pool.percent_largest <= size.percent
+        if not grows or pool.percent_max < WHOLE_PERCENT:  # there is no room for a whole GPU
             return size
         # Each larger slice is another GPU with processes of its own. Nobody knows yet where the
         # growth ends, and a smaller slice takes the place of a whole GPU that proves too large.

@@ -30,7 +30,7 @@ from scheduler.gateway.scaling.slice_holder import (
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer
-from scheduler.model.names import LABEL_POOL, POOL_HOLDER
+from scheduler.model.names import LABEL_GATEWAY_GROUP, LABEL_POOL, POOL_HOLDER
 
 log = structlog.get_logger(__name__)
 REASON = "SliceStartFailed"
@@ -52,6 +52,7 @@ class HolderSettings(NamedTuple):
         scheduler_name: scheduler of holders, unless a template names one.
         room_ms: longest time until the scheduler has found a GPU.
         grace_max_s: longest time for which the share of a vanished pod stays reserved.
+        group: group of this gateway, which has no pools; empty: none.
     """
 
     image: str
@@ -59,6 +60,7 @@ class HolderSettings(NamedTuple):
     scheduler_name: str = ""
     room_ms: float = 30_000.0
     grace_max_s: float = 35.0
+    group: str = ""
 
 
 class SliceOutcomes(Protocol):
@@ -108,6 +110,11 @@ class SliceHolders:
 
     def refusal(self, profile: FunctionProfile) -> str:
         """Return why pods of a function cannot run in slices; empty if they can."""
+        if self._settings.group:
+            return (
+                "a group of gateways has no pools; give the FunctionServer `share: reserved`, or "
+                f"create it again, with its Workflows, without the label {LABEL_GATEWAY_GROUP}"
+            )
         if not self._settings.image:
             return (
                 "the gateway has no image for holders of slices (ESG_GATEWAY_HOLDER_IMAGE); the "

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import typer
 
 from scheduler.cli.failure import failing_on
 from scheduler.cli.gateway_documents import GatewayReadError, read_documents
+from scheduler.gateway.serving.call_log import BATCH_ENDED, CALL_ENDED, CALLS_MAX
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_reader import DocumentError
 from workbench.commands.simulate.scenario import read_scenario
@@ -113,8 +114,25 @@ def _recent_calls(url: str, kubeconfig: Path | None, catalogue: Catalogue) -> Ga
     by_gateway = asyncio.run(read_documents("/v1/calls", url, kubeconfig))
     if not by_gateway:
         raise GatewayReadError("no gateway has /v1/calls; update it, or give its log")
-    lines = [json.dumps(line) for recorded in by_gateway.values() for line in recorded]
+    namespaces = {namespace for namespace, _ in catalogue.workflows}
+    begin = _begin(by_gateway.values())
+    lines = [
+        json.dumps(line)
+        for recorded in by_gateway.values()
+        for line in recorded
+        if line["namespace"] in namespaces and line["timestamp"] >= begin
+    ]
     return parse_log(lines, catalogue, ", ".join(by_gateway), "send requests first")
+
+
+def _begin(recorded: Iterable[Sequence[Mapping[str, Any]]]) -> str:
+    """Return the time from which no gateway has forgotten a call or a batch; empty: none has."""
+    ends = [
+        [line["timestamp"] for line in lines if line["event"] == event]
+        for lines in recorded
+        for event in (CALL_ENDED, BATCH_ENDED)
+    ]
+    return max((times[0] for times in ends if len(times) >= CALLS_MAX), default="")
 
 
 def _text_of(
