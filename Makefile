@@ -120,8 +120,8 @@ test-node: setup
 	@if $(BIN)/python -m tests.testbed.machine_requirements; then $(KIND) $(BIN)/pytest -v tests/node; else [ "$$CI" != true ]; fi
 
 .PHONY: e2e-serving
-e2e-serving: setup ## 2,000 requests through gateway and a real control plane, next to the simulator (needs Go; minutes)
-	@$(BIN)/pytest -q tests/e2e/test_serving.py
+e2e-serving: setup ## 2,000 requests through gateway, reserved and pooled pods, and a real control plane, next to the simulator (needs Go; minutes)
+	@$(BIN)/pytest -q tests/e2e/test_serving.py tests/e2e/test_serving_in_slices.py
 
 .PHONY: test-kind
 test-kind: setup ## all suites on a kind cluster, made and deleted: end-to-end, chart, node (root, Go; docs/testing.md)
