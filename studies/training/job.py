@@ -8,7 +8,7 @@ so it runs in each environment that supplies them.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -265,6 +265,10 @@ class ParameterServerJob(TrainingJob):
     @abstractmethod
     def utility(self, completion_s: float) -> float:
         """Return the value of a completion so long after the submission; it never rises."""
+
+    def largest_utility(self, slot_s: float) -> float:
+        """Return the utility with a worker for each chunk, where jobs end with a time slot."""
+        return self.utility(slot_s * ceil(self.epochs * self.chunk_s / slot_s))
 
 
 class ThroughputJob(PredictableJob):

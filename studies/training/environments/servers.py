@@ -153,7 +153,7 @@ class ServerEnvironment(JobEnvironment[UtilityJob]):
         slot_s: float = self.parameters.slot_s
         reached = largest = 0.0
         for job, record in zip(self.jobs, result.jobs, strict=True):
-            largest += job.utility(slot_s * ceil(job.epochs * job.chunk_s / slot_s))
+            largest += job.largest_utility(slot_s)
             reached += job.utility(record.jct_s) if job.complete else 0.0
         return 1.0 - reached / largest
 

@@ -50,7 +50,7 @@ class PriceBounds:
         """Take a job into account.
 
         Args:
-            utility: its largest utility, above 0.
+            utility: largest utility of the job, above 0.
             units: units that one of its workers or servers needs.
             demand: units that it needs in all slots together.
         """
@@ -107,7 +107,7 @@ class PricedSlots:
 
     def add_job(self, job: ParameterServerJob) -> bool:
         """Take a job into account in the prices; false: it has no utility, however fast it is."""
-        utility = job.utility(self._slot_s * ceil(job.epochs * job.chunk_s / self._slot_s))
+        utility = job.largest_utility(self._slot_s)
         if utility <= 0:
             return False
         worker_slots = ceil(job.epochs * job.chunks * job.chunk_s / self._slot_s)
