@@ -1,8 +1,9 @@
 """Servers of the standard library in a thread, for commands that block."""
 
 import contextlib
+import json
 import threading
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextlib.contextmanager
@@ -16,3 +17,22 @@ def served_in_thread(handler):
         finally:
             server.shutdown()
             thread.join()
+
+
+def json_served_in_thread(answer):
+    """Serve JSON on the loopback; ``answer`` returns status and object for a path and its query."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, document = answer(self.path)
+            text = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_):
+            pass
+
+    return served_in_thread(Handler)

@@ -1,13 +1,12 @@
 """``esg why``: a late request from a gateway's health port, and through the API server's proxy."""
 
 import json
-from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from tests.command_line import esg
-from tests.http_in_thread import served_in_thread
+from tests.http_in_thread import json_served_in_thread
 from workbench.cluster.api_server import write_kubeconfig
 
 STAGE = {
@@ -60,24 +59,16 @@ def server():
         PROXY.format("agent") + "/v1/requests/2-2": REPORT,
     }
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            url = urlsplit(self.path)
-            answer = answers.get(url.path)
-            if url.path == "/api/v1/pods":
-                (selector,) = parse_qs(url.query)["labelSelector"]
-                answer = {"items": [raw for raw in pods if matches(raw, selector)]}
-            text = json.dumps(answer or {"detail": "there is no such request"}).encode()
-            self.send_response(404 if answer is None else 200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+    def answer(path):
+        url = urlsplit(path)
+        if url.path == "/api/v1/pods":
+            (selector,) = parse_qs(url.query)["labelSelector"]
+            return 200, {"items": [raw for raw in pods if matches(raw, selector)]}
+        if url.path in answers:
+            return 200, answers[url.path]
+        return 404, {"detail": "there is no such request"}
 
-        def log_message(self, *_):
-            pass
-
-    with served_in_thread(Handler) as url:
+    with json_served_in_thread(answer) as url:
         yield url
 
 

@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +11,7 @@ from scheduler.gateway.serving.call_log import BATCH_ENDED, CALL_ENDED
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import to_manifest
-from tests.http_in_thread import served_in_thread
+from tests.http_in_thread import json_served_in_thread
 from tests.simulation.harness import Poisson, quiet, run
 from workbench.cluster.api_server import write_kubeconfig
 from workbench.profiles.builders import GPU, profile, workflow
@@ -202,18 +201,10 @@ def test_the_calls_of_a_live_gateway_are_a_log(calibrated, log):
     """Those that it has in memory, by its URL, are compared as a log with the same lines."""
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()[2:]]
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            text = json.dumps(lines if self.path == "/v1/calls" else []).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+    def answer(path):
+        return 200, lines if path == "/v1/calls" else []
 
-        def log_message(self, *_):
-            pass
-
-    with served_in_thread(Handler) as url:
+    with json_served_in_thread(answer) as url:
         assert calibrated("--nodes", 5, source=("--from", url)) == calibrated("--nodes", 5)
 
 
@@ -233,20 +224,11 @@ def test_gateways_have_a_window_in_common(calibrated, log, tmp_path, monkeypatch
         for name in documents_by_pod
     ]
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            name = next((name for name in documents_by_pod if name in self.path), "")
-            text = json.dumps(documents_by_pod.get(name, {"items": pods})).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+    def answer(path):
+        name = next((name for name in documents_by_pod if name in path), "")
+        return 200, documents_by_pod.get(name, {"items": pods})
 
-        def log_message(self, *_):
-            pass
-
-    with served_in_thread(Handler) as url:
+    with json_served_in_thread(answer) as url:
         write_kubeconfig(tmp_path / "kubeconfig", url)
         source = ("--kubeconfig", tmp_path / "kubeconfig")
         assert calibrated("--nodes", 5, source=source) == calibrated("--nodes", 5)
