@@ -21,7 +21,7 @@ class SlowdownModel(NamedTuple):
     """A fitted model.
 
     Attributes:
-        weights: of the features, the constant first.
+        weights: weight of each feature, the constant first.
         solos: models alone.
     """
 

@@ -35,8 +35,8 @@ class Mutation:
 
     Attributes:
         remove: removes it.
-        seed: of a run that over-commits without it.
-        incidents: of that run; empty: those of its seed.
+        seed: seed of a run that over-commits without it.
+        incidents: incidents of that run; empty: those of its seed.
         active: number of active replicas in that run.
     """
 

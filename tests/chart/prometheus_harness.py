@@ -134,7 +134,7 @@ def scraped_demo(
     """Run the load while Prometheus scrapes; stop all programs at the end of the context.
 
     Args:
-        folder: for logs and Prometheus' data.
+        folder: folder for logs and Prometheus' data.
         seconds: duration of the arrivals.
         load: rate of the arrivals.
         scraped_every_s: interval of the scrapes and of the rules' evaluations.

@@ -35,7 +35,7 @@ class PlayedModels:
     Args:
         model_pods: the process that plays their model servers.
         catalogue: functions and workflows.
-        port: of the model servers.
+        port: port of the model servers.
 
     Attributes:
         usage: what the pods with a node hold; members of a pool hold nothing.

@@ -55,7 +55,7 @@ class Release:
     """A release of the chart.
 
     Args:
-        cluster: its cluster.
+        cluster: kind cluster in which it is installed.
     """
 
     def __init__(self, cluster: RealCluster) -> None:

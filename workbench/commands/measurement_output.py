@@ -51,7 +51,8 @@ class FunctionMeasurement:
     """Points of a function.
 
     Attributes:
-        interference: its slowdown by neighbours, as `interference` of a scenario.
+        points: measured points, earlier ones included.
+        interference: slowdown by neighbours, as `interference` of a scenario.
         problem: error of the neighbour, after which the points still count; None: none.
     """
 
