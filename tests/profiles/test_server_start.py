@@ -1,5 +1,6 @@
 """``esg profiles measure --start-command``: the cold start of a server that the command starts."""
 
+import json
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ import yaml
 
 from tests.command_line import esg
 from tests.profiles.harness import http_server
-from tests.testbed.mlserver_process import MODELS, MlServer, needs_mlserver
+from tests.testbed.mlserver_process import MODEL_SETTINGS, MODELS, MlServer, needs_mlserver
 from tests.testbed.model_server_process import MODEL
 from workbench.cluster.process import free_port
 
@@ -19,6 +20,17 @@ OPTIONS = (
     "--gpu-model", "NVIDIA A100-SXM4-80GB", "--memory-mib", 900, "--batches", 1,
     "--runs", 3, "--warm-up", 1, "--limit-s", 0.01,
 )  # fmt: skip
+SLOW_CLASSIFIER = """
+import asyncio
+
+from onnx_classifier import OnnxClassifier
+
+
+class SlowClassifier(OnnxClassifier):
+    async def load(self):
+        await asyncio.sleep(1)
+        return await super().load()
+"""
 pytestmark = pytest.mark.usefixtures("loopback_http")
 
 
@@ -95,11 +107,16 @@ def test_a_command_that_fails():
 @pytest.mark.slow
 @needs_mlserver
 def test_a_real_mlserver(tmp_path):
-    """Its imports and the load of its model are in its cold start."""
+    """The load of its model is in its cold start."""
     server = MlServer(tmp_path)
     try:
+        (tmp_path / "slow_classifier.py").write_text(SLOW_CLASSIFIER, encoding="utf-8")
+        settings = tmp_path / MODEL / "model-settings.json"
+        slow = {**MODEL_SETTINGS, "implementation": "slow_classifier.SlowClassifier"}
+        settings.write_text(json.dumps(slow), encoding="utf-8")
         command = " ".join(server.process.command)
-        done = measure(server.http_port, f"PYTHONPATH={MODELS} exec {command}", model=MODEL)
+        modules = f"PYTHONPATH={MODELS}:{tmp_path}"
+        done = measure(server.http_port, f"{modules} exec {command}", model=MODEL)
         assert done.exit_code == 0, done.output
         assert yaml.safe_load(done.stdout)["spec"]["coldStartMs"] > 1000
     finally:
