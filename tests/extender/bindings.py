@@ -145,7 +145,7 @@ class BindingHarness:
 
     def offered(self, function: str = "tenth") -> list[str]:
         """Feasible nodes of another pod."""
-        return self.scheduler.schedule(describe(pod(function)), ["n1", "n2"]).feasible
+        return list(self.scheduler.schedule(describe(pod(function)), ["n1", "n2"]).feasible)
 
     def before(self, act: Callable[[], None]) -> Fault:
         """A fault that runs a function, then answers as usual."""
