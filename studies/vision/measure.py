@@ -22,7 +22,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,27 +190,36 @@ async def measure_function(
     if not wanted:
         return
     with servers(wanted, machine.environ) as running:
-        for process in running:
-            server = MeasuredServer(
-                client=model_server(_PROTOCOL, _HOST, process.port),
-                model=stand_in.architecture,
-                address=f"http://{_HOST}",
-                function=stand_in.function,
-                gpu_model=machine.gpu_model,
-                cpu=process.cpu,
-                gpu_percent=process.percent,
-                inputs={},
-                memory_mib=functools.partial(machine.memory_mib, process.pid),
-            )
-            start_ms = round(running[0].cold_start_ms, 1)
-            missing = keys[process.cpu, process.percent]
-            async for point in measure_server(
-                server, missing, options.precision, cold_start_ms=start_ms
-            ):
-                append_point(file, point)
-                points.append(point)
-                print(f"{stand_in.function}: {point.describe()}, {point.memory_mib} MiB")
-            await server.client.close()
+        async for point in _points(running, machine, keys, options.precision):
+            append_point(file, point)
+            points.append(point)
+            print(f"{stand_in.function}: {point.describe()}, {point.memory_mib} MiB")
+
+
+async def _points(
+    running: Sequence[ServerProcess],
+    machine: Hardware,
+    batches: Mapping[tuple[int, int], Sequence[int]],
+    precision: Precision,
+) -> AsyncIterator[MeasuredPoint]:
+    """Measure the batches of a function by vCPUs and percent of the server, on each server."""
+    start_ms = round(running[0].cold_start_ms, 1)
+    for process in running:
+        server = MeasuredServer(
+            client=model_server(_PROTOCOL, _HOST, process.port),
+            model=process.stand_in.architecture,
+            address=f"http://{_HOST}",
+            function=process.stand_in.function,
+            gpu_model=machine.gpu_model,
+            cpu=process.cpu,
+            gpu_percent=process.percent,
+            inputs={},
+            memory_mib=functools.partial(machine.memory_mib, process.pid),
+        )
+        rows = batches[process.cpu, process.percent]
+        async for point in measure_server(server, rows, precision, cold_start_ms=start_ms):
+            yield point
+        await server.client.close()
 
 
 async def measure_pairs(options: argparse.Namespace) -> dict[str, dict[str, float]]:
