@@ -88,7 +88,7 @@ def test_ctrl_c_deletes_both_pods(tmp_path):
         with subprocess.Popen([*map(str, (ESG, *words, *many))], stderr=subprocess.PIPE) as process:
             wait_until(lambda: "segment" in dict(cluster.created), what="both pods run")
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=120)
+            process.communicate(timeout=300)
         assert process.returncode == 130
         assert not [p for p in cluster.measured_pods if "deletionTimestamp" not in p["metadata"]]
 
