@@ -55,6 +55,7 @@ class LoggedCall:
         arrival_ms: arrival, in ms since the epoch.
         result: hit, miss, or dropped: without an answer.
         latency_ms, allowed_ms: time to its end, and to its deadline.
+        cold_start: true if it waited for the start of a pod.
     """
 
     workflow: WorkflowKey
@@ -62,6 +63,7 @@ class LoggedCall:
     result: str
     latency_ms: float
     allowed_ms: float
+    cold_start: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,15 @@ class GatewayLog:
         return ChunkedArrivals(
             workflows=keys, blocks=lambda: iter([(times_ms, numbers)]), extent=UNLIMITED
         )
+
+    @property
+    def begins_cold(self) -> bool:
+        """True if the first answer of each workflow waited for the start of a pod."""
+        first: dict[WorkflowKey, LoggedCall] = {}
+        for call in sorted(self.calls, key=lambda call: call.arrival_ms + call.latency_ms):
+            if call.result != "dropped":
+                first.setdefault(call.workflow, call)
+        return bool(first) and all(call.cold_start for call in first.values())
 
     def rates_rps(self) -> dict[WorkflowKey, float]:
         """Return the calls per second of each workflow."""
@@ -159,6 +170,7 @@ def _call(fields: dict[str, Any], catalogue: Catalogue) -> LoggedCall:
         result=fields["result"],
         latency_ms=latency_ms,
         allowed_ms=_duration_ms(fields, "allowed_s"),
+        cold_start=bool(fields.get("cold_start")),
     )
 
 
