@@ -85,12 +85,20 @@ class GatewayLog:
 
     @property
     def begins_cold(self) -> bool:
-        """True if the first answer of each workflow waited for the start of a pod."""
+        """True if the log begins without pods.
+
+        The first answer waited for the start of a pod. The first call of another workflow may have
+        waited for pods that had started for others: it is late then.
+        """
+        answered = [call for call in self.calls if call.result != "dropped"]
+        if not answered:
+            return False
         first: dict[WorkflowKey, LoggedCall] = {}
-        for call in sorted(self.calls, key=lambda call: call.arrival_ms + call.latency_ms):
-            if call.result != "dropped":
-                first.setdefault(call.workflow, call)
-        return bool(first) and all(call.cold_start for call in first.values())
+        for call in sorted(self.calls, key=lambda call: call.arrival_ms):
+            first.setdefault(call.workflow, call)
+        return min(answered, key=lambda call: call.arrival_ms + call.latency_ms).cold_start and all(
+            call.cold_start or call.result != "hit" for call in first.values()
+        )
 
     def rates_rps(self) -> dict[WorkflowKey, float]:
         """Return the calls per second of each workflow."""
