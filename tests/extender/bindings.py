@@ -102,7 +102,7 @@ class BindingHarness:
     def hurried(self) -> Iterator[None]:
         """Reduce the time of a call, so that a test can wait for its end."""
         usual = self.state.settings
-        self.state.settings = usual.model_copy(update={"api_timeout_s": 0.3})
+        self.state.settings = usual.model_copy(update={"api_timeout_s": 1.0})
         yield
         self.state.settings = usual
 
