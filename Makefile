@@ -179,7 +179,7 @@ test-compiled: setup ## the gateway's data path and the kernels compiled, as in 
 	@if command -v cc >/dev/null || [ "$$CI" = true ]; then \
 	    $(MAKE) --no-print-directory $(COMPILED) && PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -q \
 	        -o "pythonpath=build/compiled ." -m "not replaces" \
-	        tests/dispatch tests/gateway tests/oip tests/placement tests/search tests/simulation/test_warm.py; \
+	        tests/dispatch tests/gateway tests/ledger tests/oip tests/placement tests/search tests/simulation; \
 	else echo "tests of the compiled form are left out: there is no C compiler (cc)"; fi
 
 .PHONY: test-wheel
