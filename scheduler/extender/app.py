@@ -45,8 +45,7 @@ def create_app(service: Service) -> FastAPI:
     """Build the application over a running service."""
     calls = routes.router(service)
     app = _Application(calls)
-    app.include_router(calls)
-    app.include_router(debug_routes.router(service))
+    app.router.routes += [*calls.routes, *debug_routes.router(service).routes]
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

@@ -35,7 +35,7 @@ def exposition(service: Service) -> AsyncIterator[bytes]:
 def router(service: Service) -> APIRouter:
     """Build the read-only routes."""
     routes = APIRouter(tags=["debug"])
-    routes.include_router(service_health_router(service))
+    routes.routes += service_health_router(service).routes
 
     @routes.get("/v1/snapshot", response_model=dict[str, Any])
     async def snapshot() -> Response:
