@@ -16,9 +16,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from scheduler.kernel_calls import entry_point
 from scheduler.placement import fragmentation_kernels
 from scheduler.placement.arrays import FleetArrays, Float64Array, Int64Array, MixArrays
 
+_minimize_growth = entry_point(fragmentation_kernels.minimize_growth)
 CLASSES_MAX = 16  # of the most frequent; further ones changed no measurement, and take time
 
 
@@ -88,7 +90,7 @@ def minimize_growth(  # noqa: PLR0913 - each by its name
     number.
     """
     delta = FragmentationDelta(np.empty_like(gpu_rows), np.empty_like(gpu_rows))
-    fragmentation_kernels.minimize_growth(
+    _minimize_growth(
         fleet, mix.arrays, node_rows, model, request.gpu_percent, request.memory_mib,
         request.cpu_milli, starts.ready_ms, starts.now_ms, starts.cold_ms,
         np.empty_like(mix.arrays.pods), gpu_rows, delta.growth, delta.free_percent,

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import Any
 
 import numpy as np
 
+from scheduler.kernel_calls import entry_point
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.placement import kernels
@@ -32,18 +32,9 @@ from scheduler.placement.scoring import Affinities, walk, walk_positions
 MixOf = Callable[[str], RequestMix]  # the mix of requests on GPUs of a model
 
 
-def _entry_point(kernel: Any) -> Any:
-    """Return the compiled function of a kernel with one signature, without Numba's dispatch.
-
-    The dispatch finds the types of named tuples by a slow way: 3 us, half of a placement. Here the
-    caller passes the types of the signature. Any other kernel is returned itself: one that is not
-    compiled, and one of an extension.
-    """
-    overloads = getattr(kernel, "overloads", None)
-    return kernel if overloads is None else next(iter(overloads.values())).entry_point
-
-
-_place = _entry_point(kernels.place)
+_place = entry_point(kernels.place)
+_first_feasible = entry_point(kernels.first_feasible)
+_score_nodes = entry_point(kernels.score_nodes)
 _INDEX_MASK = (1 << INDEX_BITS) - 1
 
 
@@ -192,7 +183,7 @@ class Placer:
     ) -> tuple[int, int] | None:
         assert self._mix_of is not None  # noqa: S101 - the caller has looked
         arrays = self.fleet.arrays
-        candidate_index = kernels.first_feasible(
+        candidate_index = _first_feasible(
             arrays, table.arrays, self._node_rows, node_start_ms, self._policy,
             *starts, self._free_max_percent, self.gpu_rows,
         )  # fmt: skip
@@ -209,7 +200,7 @@ class Placer:
         policy, delta = DEFRAG, self.fragmentation
         if delta is None:
             policy, delta = self._policy, FragmentationDelta(self.gpu_rows, self.gpu_rows)
-        best = kernels.score_nodes(
+        best = _score_nodes(
             arrays, request.gpu_percent, self._node_rows, self.gpu_rows, starts.ready_ms,
             predecessors, self._home, self._inverse, self._node_count, policy,
             delta.growth, delta.free_percent, self.scores,
