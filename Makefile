@@ -242,6 +242,7 @@ bench-oip: setup ## CPU time per request of the gateway's messages: parse, join,
 .PHONY: bench-gateway
 bench-gateway: $(COMPILED) build/ray/.installed ## CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy and Ray Serve (needs Go)
 	@$(BIN)/python -m bench.gateway --project build/compiled
+	@$(BIN)/python -m bench.gateway --project build/compiled --recording --rounds 20
 
 .PHONY: bench-dispatch
 bench-dispatch: setup ## CPU time of the gateway's decisions with 200 warm pods and with 400 pooled ones
