@@ -289,6 +289,10 @@ interference: setup $(SIMULATOR) ## slowdown of models side by side by gpulet's 
 bench-simulator: setup $(if $(AGAINST),$(SIMULATOR)) ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
 	@$(BIN)/python -m bench.simulator$(if $(AGAINST),_against $(AGAINST) $(if $(SIMULATOR),--compiled build/compiled))
 
+.PHONY: bench-sweep
+bench-sweep: setup ## a sweep of the simulator by one Dask worker of this machine, and by two (minutes)
+	@$(BIN)/python -m bench.sweep
+
 .PHONY: bench-first-request
 bench-first-request: setup ## seconds and lines from `git clone`, with empty caches, to the answer of the tutorial's models (minutes)
 	@$(BIN)/python -m bench.first_request

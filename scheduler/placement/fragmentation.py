@@ -16,9 +16,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from scheduler.kernel_calls import entry_point
 from scheduler.placement import fragmentation_kernels
 from scheduler.placement.arrays import FleetArrays, Float64Array, Int64Array, MixArrays
-from scheduler.placement.entry_points import entry_point
 
 _minimize_growth = entry_point(fragmentation_kernels.minimize_growth)
 CLASSES_MAX = 16  # of the most frequent; further ones changed no measurement, and take time

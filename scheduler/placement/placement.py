@@ -10,12 +10,12 @@ from math import inf
 
 import numpy as np
 
+from scheduler.kernel_calls import entry_point
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.placement import kernels
 from scheduler.placement.arrays import Float64Array, Int64Array
 from scheduler.placement.candidates import CandidateTable, CpuRequest
-from scheduler.placement.entry_points import entry_point
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.fragmentation import (
     FragmentationDelta,

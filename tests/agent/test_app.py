@@ -157,7 +157,7 @@ def test_failed_start_has_a_message(port_in_use):
             env=os.environ | {"ESG_AGENT_HOST": "127.0.0.1", "ESG_AGENT_PORT": str(port)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
     assert ended.returncode == 1

@@ -9,7 +9,6 @@ import yaml
 
 from scheduler.settings import Settings
 from tests.cli.harness import answer, one, refusal, scenario_of, simulate
-from workbench.commands.simulate.scenario import LIVE_SETTINGS
 from workbench.simulation.runs.experiment import Experiment
 from workbench.simulation.scenario import Scenario
 
@@ -253,10 +252,9 @@ def test_settings_that_are_set_hold_as_live(monkeypatch):
 
 def test_where_nothing_is_said_the_defaults_are_the_live_ones():
     """A setting of the live service that the simulator has too is the same in both."""
-    settings, simulated = Settings(), Scenario()
-    assert {"rules", "limits"} < set(LIVE_SETTINGS)
-    for name in LIVE_SETTINGS:
-        assert getattr(settings, name) == getattr(simulated, name)
+    live = Settings().simulated
+    assert {"rules", "limits"} < set(live)
+    assert Scenario(**live) == Scenario()
 
 
 @pytest.mark.slow

@@ -7,18 +7,13 @@ from scheduler.dispatch.pods import Run as PodRun
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
 from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
-from workbench.profiles.generated import (
-    FUNCTIONS,
-    WORKFLOWS,
-    generated_profile,
-    generated_workflow,
-)
+from workbench.profiles.generated import samples
 from workbench.simulation.live.slices import CrowdedGpus
 from workbench.simulation.scenario import Failure, Scenario
 from workbench.simulation.workloads.paper import Paper
 
 ROWS = [(1, 4, 40, 100), (1, 4, 50, 80)]
-SAMPLES = Catalogue.of([*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)])
+SAMPLES = Catalogue.of(samples())
 WHOLE_MS = Prices().request_cost_dollars(1.0, 16, 100, 1)  # of a node, dollars
 
 
