@@ -177,7 +177,7 @@ test-nojit-placement: setup
 	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q tests/placement
 
 .PHONY: test-compiled
-test-compiled: setup ## the gateway's data path and the kernels compiled, as in the image: tests of their rooms (needs a C compiler)
+test-compiled: setup ## the gateway's data path, the simulator and the kernels compiled, as in the image: tests of their rooms (needs a C compiler)
 	@if command -v cc >/dev/null || [ "$$CI" = true ]; then \
 	    $(MAKE) --no-print-directory $(COMPILED) && PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -q \
 	        -o "pythonpath=build/compiled ." -m "not replaces" \
@@ -270,7 +270,7 @@ bench-policies: setup ## cost of splitting the SLO: policy esg against exact; wr
 bench-objective: setup ## requests in time and their cost by objective and spread of run times; writes docs/objective.md
 	@$(BIN)/python -m studies.plans.objective
 
-# Long simulations run the gateway's dispatcher compiled, as the image does, where there is a C compiler.
+# Long simulations run compiled, as in the image, where there is a C compiler.
 SIMULATOR := $(if $(shell command -v cc),$(COMPILED))
 SIMULATE := $(if $(SIMULATOR),PYTHONPATH=$(CURDIR)/build/compiled) $(BIN)/python -P
 

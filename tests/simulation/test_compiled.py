@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from workbench.profiles.generated import (
-    FUNCTIONS,
-    WORKFLOWS,
-    generated_profile,
-    generated_workflow,
-)
+from workbench.profiles.generated import samples
 from workbench.simulation.engine import simulate
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import SETTINGS, Paper
@@ -26,9 +21,7 @@ POLICIES = ("warm", "exact", "infless")
 def results(policy, seed):
     """Return the result of 400 requests, as text, by resizable."""
     setting = SETTINGS["moderate-normal"]
-    catalogue = Catalogue.of(
-        [*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)]
-    )
+    catalogue = Catalogue.of(samples())
     arrivals = Paper(load=setting.load).arrivals(tuple(catalogue.workflows), seed=seed)
     return [
         json.dumps(
