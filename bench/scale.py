@@ -7,6 +7,7 @@ Both run the product's code as the image has it, over played clusters. The figur
 """
 
 import sys
+from time import perf_counter
 
 from bench import scale_dispatcher, scale_extender
 from bench.thresholds import check_ranges
@@ -14,7 +15,10 @@ from bench.thresholds import check_ranges
 
 def main() -> int:
     """Measure, print and compare with the ranges."""
-    return check_ranges("scale", scale_extender.main() | scale_dispatcher.main())
+    began_s = perf_counter()
+    figures = scale_extender.main() | scale_dispatcher.main()
+    print(f"all of it took {(perf_counter() - began_s) / 60:.1f} minutes")
+    return check_ranges("scale", figures)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Settings of the service: environment variables ``ESG_…`` with unit, default and off value."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -317,3 +318,14 @@ class Settings(BaseSettings):
     def limits(self) -> Limits:
         """Limits of one GPU for the ledger and placement."""
         return Limits(self.gpu_percent_max, self.server_context_mib, self.gpu_clients_max)
+
+    @property
+    def simulated(self) -> dict[str, Any]:
+        """Settings of planning and placement that a simulation takes over, as plain data."""
+        return {
+            "rules": asdict(self.rules),
+            "limits": asdict(self.limits),
+            "placement": self.placement,
+            "candidates": self.candidates,
+            "margin_ratio": self.margin_ratio,
+        }

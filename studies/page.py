@@ -73,7 +73,11 @@ def update_document(
     prefix: str = "",
     figures: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write the generated blocks into a document, and figures into its folder; exit on errors."""
+    """Print the generated blocks, and write them into a document and figures into its folder.
+
+    An error ends the command.
+    """
+    typer.echo("\n".join(generated.values()))
     figures = figures or {}
     with errors_of(document):
         text = with_blocks(document.read_text(encoding="utf-8"), generated, prefix)

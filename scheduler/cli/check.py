@@ -149,21 +149,18 @@ def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
 
 def _group_problems(documents: DocumentSet) -> Iterator[Problem]:
     """Find empty groups of gateways, and functions that Workflows of two groups use."""
-    for source, document in documents.documents:
-        if isinstance(document, FunctionProfile):
-            continue
-        labels = (document.metadata.model_extra or {}).get("labels") or {}
-        if labels.get(LABEL_GATEWAY_GROUP) == "":
+    grouped = [(s, d) for s, d in documents.documents if not isinstance(d, FunctionProfile)]
+    for source, document in grouped:
+        if document.metadata.group_label == "":
             text = (
                 f"{LABEL_GATEWAY_GROUP} is empty, and no gateway serves such an object; name a "
                 "group, or remove the label"
             )
             where = f"{document.kind} {'/'.join(document.key)}"
             yield Problem(source, where, "metadata.labels", text)
-    kinds = [document for _, document in documents.documents]
-    groups = {d.function_key: d.metadata.group for d in kinds if isinstance(d, FunctionServer)}
-    for source, document in documents.documents:
-        if not isinstance(document, Workflow):
+    groups = {d.function_key: d.metadata.group for _, d in grouped if isinstance(d, FunctionServer)}
+    for source, document in grouped:
+        if isinstance(document, FunctionServer):
             continue
         group = document.metadata.group
         for function in dict.fromkeys(stage.function for stage in document.spec.stages):

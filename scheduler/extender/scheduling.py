@@ -37,7 +37,7 @@ class Decision:
         placement: placement of the plan's candidates on the nodes; None without a plan.
     """
 
-    feasible: list[str]
+    feasible: Sequence[str]
     passing: list[str]
     refusals: Refusals = field(default_factory=Refusals)
     plan: Plan | None = None
@@ -226,12 +226,13 @@ class Scheduler:
     def _decision(
         self, pod: PendingPod, nodes: NodeNames, plan: Plan, placement: Placement
     ) -> Decision:
-        feasible = nodes.at(placement.gpu_rows >= 0)
+        feasible = nodes.part(placement.gpu_rows >= 0)
         limit = self._state.settings.filter_nodes_max or len(feasible)
-        passing = feasible
         if len(feasible) > limit and not states_preference(pod.raw):
             # kube-scheduler treats a node in neither list of the answer as one that was not sent.
             passing = nodes.at(placement.best_first(limit))
+        else:
+            passing = list(feasible)
         return Decision(
             feasible,
             passing,

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ from scheduler.extender.stale_cache import STALE_WAIT_S, RefusalGuard
 from scheduler.extender.wire import ExtenderBindingArgs, ExtenderPreemptionArgs, MetaVictims
 from scheduler.ledger.gpu_names import NameConflict
 from scheduler.model.message_text import listed
-from scheduler.planning.pods import PendingPod, describe
+from scheduler.planning.pods import PendingPod, describe, version_of
 from scheduler.planning.service import UPKEEP_S, PlanningService
 from scheduler.server.background import background_tasks, repeat
 from scheduler.server.errors import RefusedError
@@ -124,9 +125,16 @@ class Service:
 
     async def prepared_pod(self, raw: Mapping[str, Any]) -> PendingPod:
         """Read a Pod object, and wait until its workflow is prepared for planning."""
-        pod = describe(raw)
+        pod = self._described(raw)
         await self.planning.wait_until_prepared(pod.function_pod)
         return pod
+
+    def _described(self, raw: Mapping[str, Any]) -> PendingPod:
+        """Read a Pod object, or take what was read of the same version in the cache."""
+        known = self.state.pods.pending.get((raw.get("metadata") or {}).get("uid") or "")
+        if known is not None and 0 < version_of(raw) == version_of(known.raw):
+            return replace(known, raw=raw)
+        return describe(raw)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

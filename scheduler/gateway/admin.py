@@ -16,7 +16,7 @@ from scheduler.gateway.page_history import PERIOD_S
 from scheduler.gateway.page_report import PageReport
 from scheduler.gateway.service import GatewayService
 from scheduler.gateway.serving.runtime import Runtime
-from scheduler.gateway.state_report import queues, refresh_gauges
+from scheduler.gateway.state_report import queues, refresh_gauges, simulated_cluster
 from scheduler.server.background import repeat
 from scheduler.server.health_server import HealthServer, HealthSource
 
@@ -73,7 +73,8 @@ def admin_server(service: GatewayService) -> HealthServer:
     ``/v1/queues`` has rows that wait, pods of each function, and what is not used and why.
     With ``ESG_PAGE`` it has the live page, whose figures are those of ``/v1/overview``.
     ``/v1/requests`` has the last late requests, and ``/v1/requests/ID`` the stages of one.
-    ``/v1/calls`` has the ends of the last calls and batches, for `esg calibrate`.
+    For `esg calibrate`, ``/v1/calls`` has the ends of the last calls and batches, and
+    ``/v1/cluster`` nodes and settings.
     ``/v1/run-times/FUNCTION`` has the correction of the function's profile in each namespace.
 
     Raises:
@@ -91,6 +92,7 @@ def admin_server(service: GatewayService) -> HealthServer:
     documents: dict[str, Callable[[], Any]] = {
         "/v1/queues": partial(queues, service),
         "/v1/requests": partial(late_requests, service.runtime),
+        "/v1/cluster": partial(simulated_cluster, service),
     }
     settings = service.settings
     if settings.page:

@@ -96,6 +96,7 @@ class GatewayService:
         metrics: metrics of the gateway.
         cost_limits: least cost of a request of each workflow; the health server updates it.
         memory: bound on the bodies that all fronts hold.
+        nodes: nodes with GPUs; None: pods are not created here.
         runtime: runtime that answers the calls.
         works: background tasks to run meanwhile; further ones are added before `running`.
 
@@ -158,6 +159,9 @@ class GatewayService:
                 link=link,
             )
         pools = None if self.template_pods is None else self.template_pods.pools
+        self.nodes: GpuNodes | None = None
+        if self.template_pods is not None:  # the sizes of new pods
+            self.nodes = GpuNodes(self.template_pods.set_per_gpu)
         self.replicas: ReplicatedGateway | None = None
         if leases is not None:
             self.replicas = ReplicatedGateway(leases, self.runtime, pools or self.runtime, pools)
@@ -185,8 +189,8 @@ class GatewayService:
     def _follow(self) -> None:
         """Set the receivers of the watches, in the order of their first lists."""
         namespace, group = self.gateway.namespace, self.gateway.group_selector
-        if self.template_pods is not None:  # the sizes of new pods
-            self.link.follow([(NODES, GpuNodes(self.template_pods.set_per_gpu))])
+        if self.nodes is not None:
+            self.link.follow([(NODES, self.nodes)])
         self.link.follow(
             (
                 (FUNCTION_PROFILES, self.documents.store.profiles),

@@ -107,6 +107,28 @@ def queues(service: GatewayService) -> dict[str, Any]:
     }
 
 
+def simulated_cluster(service: GatewayService) -> dict[str, Any]:
+    """Describe nodes and settings for a simulation, by keys of its scenario.
+
+    ``node_kinds`` has the nodes with GPUs, where this gateway creates pods.
+    """
+    template_pods, gateway = service.template_pods, service.gateway
+    cluster: dict[str, Any] = service.settings.simulated
+    if service.nodes is None or template_pods is None:
+        return cluster
+    servers = [s for s in service.discovery.in_use() if s.spec.template is not None]
+    pooled = {server.key for server in template_pods.holders.servers()}
+    keep_alives_ms = {server.spec.keep_alive_ms for server in servers}
+    return cluster | {
+        "node_kinds": [
+            kind._asdict() | {"count": count} for kind, count in service.nodes.kinds().items()
+        ],
+        "pool": bool(pooled),
+        "pool_gpus": gateway.pool_gpus,
+        "keep_alive_ms": keep_alives_ms.pop() if len(keep_alives_ms) == 1 else None,
+    }
+
+
 def _described(pod: ServerPod) -> dict[str, Any]:
     return {
         "name": pod.name,

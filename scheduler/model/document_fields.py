@@ -1,5 +1,6 @@
 """Fields that several kinds of documents share."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -39,7 +40,12 @@ class Metadata(BaseModel):
     generation: int = 0
 
     @property
+    def group_label(self) -> str | None:
+        """Label with the group of gateways that serves the object; None: it has no such label."""
+        labels: Mapping[str, str] = (self.model_extra or {}).get("labels") or {}
+        return labels.get(LABEL_GATEWAY_GROUP)
+
+    @property
     def group(self) -> str:
         """Group of gateways that serves the object; empty: none."""
-        labels = (self.model_extra or {}).get("labels") or {}
-        return str(labels.get(LABEL_GATEWAY_GROUP, ""))
+        return self.group_label or ""

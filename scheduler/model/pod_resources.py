@@ -54,8 +54,10 @@ def _requested(raw: Mapping[str, Any], resource: str, read: Callable[[object], i
     spec = raw.get("spec") or {}
 
     def quantity(requests: Mapping[str, Any] | None) -> int:
+        if not requests or resource not in requests:
+            return 0
         try:
-            return read((requests or {}).get(resource, 0))
+            return read(requests[resource])
         except QuantityError:
             return 0
 

@@ -6,10 +6,12 @@ from typing import Any, Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.kernel_calls import entry_point
 from scheduler.placement import name_kernels
-from scheduler.placement.arrays import Int64Array, NameArrays
+from scheduler.placement.arrays import BoolArray, Int64Array, NameArrays
 
 _SLOTS_PER_NAME = 4
+_find_names = entry_point(name_kernels.find_names)
 
 
 class NameIndex:
@@ -43,7 +45,7 @@ class NameIndex:
         """Return the rows of the names in a list of JSON; None where `find_names` is in doubt."""
         rows: Int64Array = np.empty(len(self.names), np.int64)
         characters = np.frombuffer(text, np.uint8)
-        count = name_kernels.find_names(self._arrays, characters, start, rows)
+        count = _find_names(self._arrays, characters, start, rows)
         return None if count < 0 else rows[:count]
 
 
@@ -56,11 +58,15 @@ class IndexedFleet(Protocol):
 
 
 class NodeNames(Sequence[str]):
-    """Distinct names of nodes in the order of a call."""
+    """Distinct names of nodes in the order of a call.
+
+    Those of rows are looked up when they are read: few of a call's names are in its answer.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._names: NDArray[np.object_] = np.empty(len(names), object)
-        self._names[:] = names
+        array: NDArray[np.object_] = np.empty(len(names), object)
+        array[:] = names
+        self._array: NDArray[np.object_] | None = array  # None: the names of `_rows`
         self._index: NameIndex | None = None
         self._rows: Int64Array = np.empty(0, np.int64)  # in the layout of the index
 
@@ -73,22 +79,35 @@ class NodeNames(Sequence[str]):
     def of_rows(cls, index: NameIndex, rows: Int64Array) -> "NodeNames":
         """Return the names of rows."""
         names = cls(())
-        names._names, names._index, names._rows = index.names[rows], index, rows
+        names._array, names._index, names._rows = None, index, rows
         return names
+
+    @property
+    def _names(self) -> NDArray[np.object_]:
+        if self._array is None:
+            assert self._index is not None  # noqa: S101 - `of_rows` has set it
+            self._array = self._index.names[self._rows]
+        return self._array
 
     def rows(self, fleet: IndexedFleet) -> Int64Array:
         """Return the row of each node in a fleet, -1 where it is not known."""
         if self._index is not fleet.index:
-            self._index, self._rows = fleet.index, fleet.rows(self._names.tolist())
+            names = self._names.tolist()
+            self._index, self._rows = fleet.index, fleet.rows(names)
         return self._rows
 
-    def at(self, indices: "Int64Array | NDArray[np.bool_]") -> list[str]:
+    def at(self, indices: Int64Array | BoolArray) -> list[str]:
         """Return the names at these indices, or where a mask is true."""
-        names: list[str] = self._names[indices].tolist()
-        return names
+        return list(self.part(indices))
+
+    def part(self, indices: Int64Array | BoolArray) -> "NodeNames":
+        """Return the nodes at these indices, or where a mask is true."""
+        if self._array is None and self._index is not None:
+            return NodeNames.of_rows(self._index, self._rows[indices])
+        return NodeNames(self._names[indices].tolist())
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._rows if self._array is None else self._array)
 
     @overload
     def __getitem__(self, index: int) -> str: ...

@@ -6,12 +6,11 @@ call names; the simulator places runs on all nodes, by the times when containers
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf
-from typing import Any
 
 import numpy as np
 
+from scheduler.kernel_calls import entry_point
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.placement import kernels
@@ -32,18 +31,9 @@ from scheduler.placement.scoring import Affinities, walk, walk_positions
 MixOf = Callable[[str], RequestMix]  # the mix of requests on GPUs of a model
 
 
-def _entry_point(kernel: Any) -> Any:
-    """Return the compiled function of a kernel with one signature, without Numba's dispatch.
-
-    The dispatch finds the types of named tuples by a slow way: 3 us, half of a placement. Here the
-    caller passes the types of the signature. Any other kernel is returned itself: one that is not
-    compiled, and one of an extension.
-    """
-    overloads = getattr(kernel, "overloads", None)
-    return kernel if overloads is None else next(iter(overloads.values())).entry_point
-
-
-_place = _entry_point(kernels.place)
+_place = entry_point(kernels.place)
+_first_feasible = entry_point(kernels.first_feasible)
+_score_nodes = entry_point(kernels.score_nodes)
 _INDEX_MASK = (1 << INDEX_BITS) - 1
 
 
@@ -126,20 +116,25 @@ class Placer:
         self.gpu_rows: Int64Array = np.empty(len(rows), np.int64)
         self.scores: Int64Array = np.zeros(len(rows), np.int64)
         self.fragmentation: FragmentationDelta | None = None
+        self._delta = FragmentationDelta.of(len(rows))
         self._node_rows = rows
         self._cold_ms = cold_ms
         self._policy = SPREAD if policy == "spread" else PACK
         self._mix_of = mix_of if policy == "defrag" else None
         self._node_count = max(len(fleet.nodes), 1)
         self._home, self._inverse = walk(home_key, self._node_count)
+        self._nodes_from_home: list[int] | None = None
         self._free_max_percent = np.empty(len(rows), np.int32)
         self._gpu_row = self.gpu_rows.data
 
-    @cached_property
+    @property
     def nodes_from_home(self) -> list[int]:
         """Rows of all nodes in the order of the walk from home."""
-        positions = walk_positions(self.home_key, np.arange(self._node_count), self._node_count)
-        return [int(row) for row in np.argsort(positions)][: len(self.fleet.nodes)]
+        if self._nodes_from_home is None:
+            positions = walk_positions(self.home_key, np.arange(self._node_count), self._node_count)
+            rows = np.argsort(positions).tolist()
+            self._nodes_from_home = rows[: len(self.fleet.nodes)]
+        return self._nodes_from_home
 
     def place(
         self,
@@ -192,7 +187,7 @@ class Placer:
     ) -> tuple[int, int] | None:
         assert self._mix_of is not None  # noqa: S101 - the caller has looked
         arrays = self.fleet.arrays
-        candidate_index = kernels.first_feasible(
+        candidate_index = _first_feasible(
             arrays, table.arrays, self._node_rows, node_start_ms, self._policy,
             *starts, self._free_max_percent, self.gpu_rows,
         )  # fmt: skip
@@ -201,15 +196,15 @@ class Placer:
             return None
         request = table.request_class(candidate_index)
         mix = self._mix_of(table.candidates[candidate_index].gpu_model)
+        policy, delta = self._policy, self._delta
         if len(mix.arrays.pods):
-            self.fragmentation = minimize_growth(
+            policy, self.fragmentation = DEFRAG, delta
+            minimize_growth(
                 arrays, mix, self._node_rows, self.gpu_rows,
                 model=int(table.arrays.model[candidate_index]), request=request, starts=starts,
+                delta=delta,
             )  # fmt: skip
-        policy, delta = DEFRAG, self.fragmentation
-        if delta is None:
-            policy, delta = self._policy, FragmentationDelta(self.gpu_rows, self.gpu_rows)
-        best = kernels.score_nodes(
+        best = _score_nodes(
             arrays, request.gpu_percent, self._node_rows, self.gpu_rows, starts.ready_ms,
             predecessors, self._home, self._inverse, self._node_count, policy,
             delta.growth, delta.free_percent, self.scores,

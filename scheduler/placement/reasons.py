@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.kernel_calls import entry_point
 from scheduler.model.node import Gpu
 from scheduler.placement import kernels
 from scheduler.placement.arrays import BoolArray, Int64Array
@@ -27,6 +28,7 @@ class Refusal:
     resolvable: bool
 
 
+_nearest_gpus = entry_point(kernels.nearest_gpus)
 Group = tuple[Refusal, list[str]]  # a refusal and the names of its nodes
 
 
@@ -136,7 +138,7 @@ class _RefusalFormatter:
         arrays = self.fleet.arrays
         node_rows = self.placement.node_rows[nodes]
         nearest, free_max_mib = np.empty_like(node_rows), np.empty_like(node_rows)
-        kernels.nearest_gpus(
+        _nearest_gpus(
             arrays, node_rows, self.model, self.percent, self.memory_mib, nearest, free_max_mib
         )
         groups, too_large = self._refuse_too_large(nodes, nearest, free_max_mib)

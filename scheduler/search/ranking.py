@@ -6,15 +6,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.kernel_calls import entry_point
 from scheduler.model.plan import Candidate, SearchEffort
 from scheduler.search.chains.astar import ChainQuery, StageChain
 from scheduler.search.chains.astar_run import run_astar
+from scheduler.search.frontiers import frontier_kernels
 from scheduler.search.frontiers.arrays import Floats, Integers, Records
 from scheduler.search.frontiers.frontier import Frontier, max_cost_ratio
 from scheduler.search.frontiers.frontier_arrays import RANKED_ROW, ROUNDING, StageQuery
-from scheduler.search.frontiers.frontier_kernels import rank_by_frontier
 from scheduler.search.other_stages import OtherStages
 from scheduler.search.tables import FunctionTable
+
+_rank_by_frontier = entry_point(frontier_kernels.rank_by_frontier)
 
 
 class Ranking(NamedTuple):
@@ -160,7 +163,7 @@ def _ranked(  # noqa: PLR0913, PLR0917 - as the kernel takes it
 ) -> tuple[Records, SearchEffort]:
     """Rank by one frontier, place after place."""
     ranked = np.empty(len(starts_ms) * query.k, RANKED_ROW)
-    count, *effort = rank_by_frontier(
+    count, *effort = _rank_by_frontier(
         table.rows, query, starts_ms, frontier.time_ms, frontier.cost, budget_ms, fastest, ranked
     )
     return ranked[:count], SearchEffort(*effort)

@@ -160,8 +160,6 @@ def main(
         "errors": error_table(pairs, solos),
         "placement": placement_table(profiles, ratios, seeds, requests),
     }
-    for text in blocks.values():
-        typer.echo(text)
     update_document(document, blocks)
 
 

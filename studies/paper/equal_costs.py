@@ -103,9 +103,7 @@ def main(  # noqa: PLR0913 - options of a command
     policies, processes = (SHIPPED, *BASELINES), SeriesProcesses(count=jobs)
     while further := next_round(Findings.of(results), policies, size, TARGET_RATIOS):
         results |= results_of(further, documents, store, processes)
-    generated = equal_costs(Findings.of(results), size)
-    typer.echo("\n".join(generated.values()))
-    update_document(document, generated, PREFIX)
+    update_document(document, equal_costs(Findings.of(results), size), PREFIX)
 
 
 if __name__ == "__main__":

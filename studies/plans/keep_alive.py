@@ -223,8 +223,6 @@ def main(
         "rules": rules_table(gaps_of(file, seed)),
         "simulated": simulated_table(file, minutes, seed),
     }
-    for text in blocks.values():
-        typer.echo(text)
     update_document(document, blocks, PREFIX)
 
 

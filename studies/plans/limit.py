@@ -371,8 +371,6 @@ def main(
         "split": split_table(outcomes, grounds),
         "ready": ready_table(outcomes, grounds),
     }
-    for text in blocks.values():
-        typer.echo(text)
     update_document(document, blocks, prefix, {FIGURES[prefix]: figure(outcomes, grounds)})
 
 

@@ -226,14 +226,11 @@ def main(
 ) -> None:
     """Run all cases, print the tables and write them to the document."""
     grounds = {"Generated profiles": generated(), **({} if data is None else measured(data))}
-    parts = []
-    for name, profiles in grounds.items():
-        parts.append(
-            f"**{name}**, SLO {profiles.scenario.slo_factor:g} L, {seeds} seed{'s' * (seeds > 1)}, "
-            f"{profiles.rate_rps:.1f} requests a second before the "
-            f"step:\n\n{table(profiles, seeds)}"
-        )
-        typer.echo(parts[-1])
+    parts = [
+        f"**{name}**, SLO {profiles.scenario.slo_factor:g} L, {seeds} seed{'s' * (seeds > 1)}, "
+        f"{profiles.rate_rps:.1f} requests a second before the step:\n\n{table(profiles, seeds)}"
+        for name, profiles in grounds.items()
+    ]
     update_document(document, {"table": "\n".join(parts)}, PREFIX)
 
 

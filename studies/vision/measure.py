@@ -8,6 +8,9 @@ time, and a batch is measured as by ``esg profiles measure``. Then each function
 and beside each one, both with half of the GPU: the bundle's ``interference``. Points are kept in a
 file beside the bundle as they are measured; the same command goes on from there, and writes the
 bundle of what there is after an interruption.
+
+With ``--cpus 1,2`` it measures servers on the CPU instead, one for each number of vCPUs. The GPU
+model of their profiles is ``none``.
 """
 
 import argparse
@@ -19,7 +22,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +49,46 @@ from workbench.profiles.profile_documents import as_yaml
 from workbench.profiles.server_measurement import MeasuredServer, measure_server
 
 BATCHES = (1, 2, 4, 8, 16)
+CPU_BATCHES = (1, 2, 4)
 SHARES = (10, 25, 50, 75, 100)
 PAIR_PERCENT, PAIR_ROWS = 50, 4
 _PROTOCOL: ServerProtocol = "http-binary"
 _HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Hardware that the servers run on.
+
+    Attributes:
+        gpu_model: model of the GPU; ``none`` on a CPU.
+        batches: rows of the measured batches.
+        sizes: vCPUs and GPU share in percent of each server, largest first.
+        environ: environment of the servers.
+        memory_mib: memory of a server by the id of its process.
+    """
+
+    gpu_model: str
+    batches: Sequence[int]
+    sizes: Sequence[tuple[int, int]]
+    environ: Mapping[str, str]
+    memory_mib: Callable[[int], int]
+
+
+@contextmanager
+def hardware(cpus: Sequence[int]) -> Iterator[Hardware]:
+    """Return the first GPU under an MPS daemon, or the machine's CPUs.
+
+    Args:
+        cpus: vCPUs of the servers on the CPU; none: servers on the GPU.
+    """
+    if cpus:
+        sizes = [(cpu, 100) for cpu in sorted(cpus, reverse=True)]
+        yield Hardware("none", CPU_BATCHES, sizes, os.environ, _resident_mib)
+        return
+    with mps_daemon() as environ:
+        sizes = [(1, percent) for percent in sorted(SHARES, reverse=True)]
+        yield Hardware(read_gpu(0).model, BATCHES, sizes, environ, _gpu_memory_mib)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +100,7 @@ class ServerProcess:
     """
 
     stand_in: StandIn
+    cpu: int
     percent: int
     pid: int
     port: int
@@ -73,27 +113,27 @@ class Starting:
     Args:
         stand_in: architecture that it serves.
         percent: share of the GPU that MPS gives it, in percent.
-        vcpu: CPU that it runs on.
-        environ: environment of the MPS daemon's clients.
+        vcpus: CPUs that it runs on.
+        environ: environment of the process.
     """
 
     def __init__(
-        self, stand_in: StandIn, percent: int, vcpu: int, environ: Mapping[str, str]
+        self, stand_in: StandIn, percent: int, vcpus: Collection[int], environ: Mapping[str, str]
     ) -> None:
-        self._stand_in, self._percent = stand_in, percent
+        self._stand_in, self._percent, self._cpu = stand_in, percent, len(vcpus)
         self._begun_s = time.perf_counter()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "studies.vision.server", stand_in.function],
             env={
                 **environ,
                 "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent),
-                "OMP_NUM_THREADS": "1",
+                "OMP_NUM_THREADS": str(len(vcpus)),
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        os.sched_setaffinity(self._process.pid, {vcpu})
+        os.sched_setaffinity(self._process.pid, vcpus)
 
     def wait(self) -> ServerProcess:
         """Wait until it serves."""
@@ -102,7 +142,9 @@ class Starting:
             raise SystemExit(f"the server of {self._stand_in.function} did not start")
         port = int(line)
         start_ms = 1000 * (time.perf_counter() - self._begun_s)
-        return ServerProcess(self._stand_in, self._percent, self._process.pid, port, start_ms)
+        return ServerProcess(
+            self._stand_in, self._cpu, self._percent, self._process.pid, port, start_ms
+        )
 
     def end(self) -> None:
         """End the process."""
@@ -112,15 +154,16 @@ class Starting:
 
 @contextmanager
 def servers(
-    wanted: Sequence[tuple[StandIn, int]], environ: Mapping[str, str], *, first_vcpu: int = 1
+    wanted: Sequence[tuple[StandIn, int, int]], environ: Mapping[str, str], *, first_vcpu: int = 1
 ) -> Iterator[list[ServerProcess]]:
-    """Run servers; the first one starts alone, so that its start is that of one."""
+    """Run servers of architecture, vCPUs and percent; the first one starts alone, as one would."""
     vcpus = sorted(os.sched_getaffinity(0))
     with ExitStack() as stack:
 
         def start(place: int) -> Starting:
-            vcpu = vcpus[(first_vcpu + place) % len(vcpus)]
-            starting = Starting(*wanted[place], vcpu, environ)
+            stand_in, cpu, percent = wanted[place]
+            own = {vcpus[(first_vcpu + place + i) % len(vcpus)] for i in range(cpu)}
+            starting = Starting(stand_in, percent, own, environ)
             stack.callback(starting.end)
             return starting
 
@@ -133,50 +176,60 @@ async def measure_function(
     stand_in: StandIn, points: list[MeasuredPoint], file: Path, options: argparse.Namespace
 ) -> None:
     """Measure the points of a function that the file lacks."""
-    gpu_model = read_gpu(0).model
+    machine: Hardware = options.hardware
     done = {point.key for point in points}
     keys = {
-        percent: [
+        size: [
             rows
-            for rows in BATCHES
-            if (stand_in.function, gpu_model, (rows, 1, percent)) not in done
+            for rows in machine.batches
+            if (stand_in.function, machine.gpu_model, (rows, *size)) not in done
         ]
-        for percent in sorted(SHARES, reverse=True)
+        for size in machine.sizes
     }
-    wanted = [(stand_in, percent) for percent, missing in keys.items() if missing]
+    wanted = [(stand_in, *size) for size, missing in keys.items() if missing]
     if not wanted:
         return
-    with servers(wanted, options.environ) as running:
-        for process in running:
-            server = MeasuredServer(
-                client=model_server(_PROTOCOL, _HOST, process.port),
-                model=stand_in.architecture,
-                address=f"http://{_HOST}",
-                function=stand_in.function,
-                gpu_model=gpu_model,
-                cpu=1,
-                gpu_percent=process.percent,
-                inputs={},
-                memory_mib=functools.partial(_memory_mib, process.pid),
-            )
-            start_ms = round(running[0].cold_start_ms, 1)
-            missing = keys[process.percent]
-            async for point in measure_server(
-                server, missing, options.precision, cold_start_ms=start_ms
-            ):
-                append_point(file, point)
-                points.append(point)
-                print(f"{stand_in.function}: {point.describe()}, {point.memory_mib} MiB")
-            await server.client.close()
+    with servers(wanted, machine.environ) as running:
+        async for point in _points(running, machine, keys, options.precision):
+            append_point(file, point)
+            points.append(point)
+            print(f"{stand_in.function}: {point.describe()}, {point.memory_mib} MiB")
+
+
+async def _points(
+    running: Sequence[ServerProcess],
+    machine: Hardware,
+    batches: Mapping[tuple[int, int], Sequence[int]],
+    precision: Precision,
+) -> AsyncIterator[MeasuredPoint]:
+    """Measure the batches of a function by vCPUs and percent of the server, on each server."""
+    start_ms = round(running[0].cold_start_ms, 1)
+    for process in running:
+        server = MeasuredServer(
+            client=model_server(_PROTOCOL, _HOST, process.port),
+            model=process.stand_in.architecture,
+            address=f"http://{_HOST}",
+            function=process.stand_in.function,
+            gpu_model=machine.gpu_model,
+            cpu=process.cpu,
+            gpu_percent=process.percent,
+            inputs={},
+            memory_mib=functools.partial(machine.memory_mib, process.pid),
+        )
+        rows = batches[process.cpu, process.percent]
+        async for point in measure_server(server, rows, precision, cold_start_ms=start_ms):
+            yield point
+        await server.client.close()
 
 
 async def measure_pairs(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Return the slowdown of each function beside each one with the whole GPU."""
     ratios: dict[str, dict[str, float]] = {}
-    wanted = [(stand_in, PAIR_PERCENT) for stand_in in options.stand_ins]
+    wanted = [(stand_in, 1, PAIR_PERCENT) for stand_in in options.stand_ins]
+    environ = options.hardware.environ
     with (
-        servers(wanted, options.environ) as measured,
-        servers(wanted, options.environ, first_vcpu=1 + len(wanted)) as neighbours,
+        servers(wanted, environ) as measured,
+        servers(wanted, environ, first_vcpu=1 + len(wanted)) as neighbours,
     ):
         for process in measured:
             function = process.stand_in.function
@@ -218,8 +271,9 @@ def write_bundle(
         "spec": {
             "license": options.license,
             "machine": options.machine,
-            "driver": driver_version(),
-            "command": "python -m studies.vision.measure",
+            "driver": None if options.cpus else driver_version(),
+            "command": "python -m studies.vision.measure"
+            + (f" --cpus {','.join(map(str, options.cpus))}" if options.cpus else ""),
             "modelDigests": digests,
             "interference": {name: dict(ratios[name]) for name in digests if name in ratios},
         },
@@ -254,8 +308,13 @@ def _batches(process: ServerProcess) -> ServerBatches:
     )
 
 
-def _memory_mib(pid: int) -> int:
+def _gpu_memory_mib(pid: int) -> int:
     return server_memory_mib(read_gpu(0), [pid])
+
+
+def _resident_mib(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
 
 
 async def _measure(options: argparse.Namespace) -> None:
@@ -268,7 +327,7 @@ async def _measure(options: argparse.Namespace) -> None:
             ratios = json.loads(pairs_file.read_text(encoding="utf-8"))
         for stand_in in options.stand_ins:
             await measure_function(stand_in, points, file, options)
-        if not ratios:
+        if not ratios and not options.cpus:
             ratios = await measure_pairs(options)
             pairs_file.write_text(json.dumps(ratios), encoding="utf-8")
     finally:
@@ -288,13 +347,19 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=4.0, help="longest time of a point")
     parser.add_argument("--pair-limit-s", type=float, default=0.6, help="the same of a pair")
     names = [stand_in.function for stand_in in STAND_INS]
+    parser.add_argument(
+        "--cpus",
+        type=lambda text: [int(cpu) for cpu in text.split(",")],
+        default=[],
+        help="vCPUs of servers on the CPU, as 1,2",
+    )
     parser.add_argument("--function", action="append", choices=names, help="repeatable; all")
     options = parser.parse_args()
     options.stand_ins = [s for s in STAND_INS if s.function in (options.function or names)]
     options.precision = Precision(runs_min=options.runs, limit_s=options.limit_s, warm_up_runs=5)
     options.pair_precision = Precision(runs_min=40, limit_s=options.pair_limit_s, warm_up_runs=5)
     try:
-        with mps_daemon() as options.environ:
+        with hardware(options.cpus) as options.hardware:
             asyncio.run(_measure(options))
     except (GpuMemoryError, MpsDaemonError) as error:
         sys.exit(f"error: {error}")

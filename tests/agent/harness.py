@@ -73,7 +73,7 @@ class RunningAgent:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        self._started.wait(20)
+        self._started.wait(60)
 
     def series(self) -> str:
         """Return the metrics, as for a scrape."""
@@ -93,7 +93,7 @@ class RunningAgent:
         assert self._loop is not None
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         assert self._error is None
 

@@ -82,6 +82,7 @@ async def test_not_ready_before_the_first_reading():
     assert "# TYPE esg_gpu_xid_errors_total counter" in metrics.text
 
 
+@pytest.mark.slow
 async def test_unregistered_node(own_gpus):
     """The GPUs are known; the reason names the missing node."""
     async with running_agent() as http:
@@ -157,7 +158,7 @@ def test_failed_start_has_a_message(port_in_use):
             env=os.environ | {"ESG_AGENT_HOST": "127.0.0.1", "ESG_AGENT_PORT": str(port)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
     assert ended.returncode == 1

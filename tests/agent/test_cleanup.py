@@ -40,7 +40,7 @@ def kubeconfig(cluster):
 
 def clean_up(kubeconfig, *arguments):
     command = [ESG, "cleanup", f"--kubeconfig={kubeconfig}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def published(node):

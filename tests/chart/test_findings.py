@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 
 def output_of(*command: str | Path) -> str:
     """Return the standard output of a tool; an exit status of findings is no error."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout, done.stderr
     return done.stdout
 

@@ -102,7 +102,7 @@ def test_promtool_accepts_the_rules_and_their_unit_tests_pass(tmp_path: Path) ->
     ):
         done = subprocess.run(
             [PROMTOOL or "promtool", *command],
-            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -277,7 +277,7 @@ def test_a_port_in_use_is_named(tmp_path):
             [ESG, "serve", kubeconfig, "--port", port],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
     assert served.returncode == 1

@@ -33,7 +33,7 @@ def imported_by(*command: str) -> set[str]:
     """Run the command and return the top-level modules that it imported."""
     ran = subprocess.run(
         [sys.executable, "-c", IMPORTS, *command],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     return set(ran.stdout.rpartition("imported:")[2].split())
 
@@ -50,7 +50,7 @@ def test_commands_of_every_node_import_little(module, spared):
     """The agent imports no compiler, and `esg mps` no client or server either."""
     ran = subprocess.run(
         [sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     modules = {name.partition(".")[0] for name in ran.stdout.split()}
     assert "pydantic" in modules  # the command's own module was imported
@@ -91,7 +91,7 @@ def test_the_table_names_the_commands_of_a_package(package):
 @pytest.mark.parametrize("package", DESK)
 def test_the_commands_of_a_package_are_imported_by_themselves(package):
     """A test or a script may import a command of a package before the command line."""
-    subprocess.run([sys.executable, "-c", f"import {package}.commands"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", f"import {package}.commands"], check=True, timeout=300)
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_the_runtime_works_without_the_desk():
     ):
         ran = subprocess.run(
             [sys.executable, "-c", WITHOUT_DESK, *arguments],
-            capture_output=True, text=True, check=False, timeout=60,
+            capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
         assert ran.returncode == status, ran.stderr
         assert message in ran.stderr

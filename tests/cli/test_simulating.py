@@ -9,7 +9,6 @@ import yaml
 
 from scheduler.settings import Settings
 from tests.cli.harness import answer, one, refusal, scenario_of, simulate
-from workbench.commands.simulate.scenario import LIVE_SETTINGS
 from workbench.simulation.runs.experiment import Experiment
 from workbench.simulation.scenario import Scenario
 
@@ -169,13 +168,14 @@ SWEEP = "sweep={noise_ratio: [0, 0.2], rules.group_size: [1, 3]}"
 
 def test_a_sweep_runs_all_combinations():
     """Each run is that of the scenario with these values set."""
-    runs = answer("--policy", "esg", "--set", SWEEP)["runs"]
+    few = ("--requests", "40", "--policy", "esg")
+    runs = answer(*few, "--set", SWEEP)["runs"]
     assert [run["setting"] for run in runs] == [
         f"moderate-normal, noise_ratio={noise}, rules.group_size={size}"
         for noise in (0, 0.2)
         for size in (1, 3)
     ]
-    single = answer("--policy", "esg", "--set", "noise_ratio=0.2", "--set", "rules.group_size=1")
+    single = answer(*few, "--set", "noise_ratio=0.2", "--set", "rules.group_size=1")
     (plain,) = single["runs"]
     assert runs[2] | {"setting": plain["setting"]} == plain
 
@@ -253,10 +253,9 @@ def test_settings_that_are_set_hold_as_live(monkeypatch):
 
 def test_where_nothing_is_said_the_defaults_are_the_live_ones():
     """A setting of the live service that the simulator has too is the same in both."""
-    settings, simulated = Settings(), Scenario()
-    assert {"rules", "limits"} < set(LIVE_SETTINGS)
-    for name in LIVE_SETTINGS:
-        assert getattr(settings, name) == getattr(simulated, name)
+    live = Settings().simulated
+    assert {"rules", "limits"} < set(live)
+    assert Scenario(**live) == Scenario()
 
 
 @pytest.mark.slow

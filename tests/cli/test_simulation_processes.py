@@ -76,7 +76,7 @@ def test_the_guides_policy(installed):
         "--set",
         "resizable=true",
     ) as running:
-        out, err = running.communicate(timeout=100)
+        out, err = running.communicate(timeout=300)
     assert running.returncode == 0, err
     exact, hasty = json.loads(out)["runs"]
     assert (exact["policy"], hasty["policy"]) == ("exact", "hasty")
@@ -165,7 +165,7 @@ def test_equal_seeds_give_equal_bytes_in_any_process(tmp_path):
     )  # fmt: skip
     for seed in ("0", "4242"):
         with start(tmp_path, *order, "--out", seed, hash_seed=seed) as running:
-            _, err = running.communicate(timeout=200)
+            _, err = running.communicate(timeout=300)
         assert running.returncode == 0, err
     files = [path for path in (tmp_path / "0").rglob("*") if path.is_file()]
     assert len(files) == 4 + 2 * 7
@@ -200,7 +200,7 @@ def test_ctrl_c_ends_at_once(installed, where):
             assert running.poll() is None, running.stderr.read()
             time.sleep(0.02)
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=300)
     assert running.returncode == 130, err
     assert out == ""
     first, *others = err.splitlines()
@@ -241,7 +241,7 @@ def test_a_killed_sweep_goes_on(tmp_path):
     (tmp_path / "open").touch()
     for out in ("out", "whole"):
         with start(tmp_path, *order, "--out", out, "--continue") as running:
-            _, err = running.communicate(timeout=200)
+            _, err = running.communicate(timeout=300)
         assert running.returncode == 0, err
         assert ("1 of 4 runs are complete already" in err) == (out == "out")
     results = [(tmp_path / out / "results.json").read_text("utf-8") for out in ("out", "whole")]
@@ -276,11 +276,11 @@ def test_the_loss_of_a_dask_worker_changes_nothing(tmp_path):
     with start(tmp_path, *order, "--out", "lost", "--dask", "local") as running:
         os.kill(int(running.stdout.readline()), signal.SIGKILL)
         (tmp_path / "open").touch()
-        _, err = running.communicate(timeout=200)
+        _, err = running.communicate(timeout=300)
     assert running.returncode == 0, err
     assert "Traceback" not in err
     with start(tmp_path, *order, "--out", "whole") as running:
-        _, err = running.communicate(timeout=200)
+        _, err = running.communicate(timeout=300)
     assert running.returncode == 0, err
     results = [(tmp_path / out / "results.json").read_text("utf-8") for out in ("lost", "whole")]
     assert results[0] == results[1]
@@ -363,6 +363,6 @@ def test_a_process_that_is_killed_is_told(installed):
     with start(
         folder, "--policy", "suicidal", "--seed", "1,2", "--requests", 50, "--jobs", 2
     ) as running:
-        _, err = running.communicate(timeout=100)
+        _, err = running.communicate(timeout=300)
     assert running.returncode == 1
     assert "error: suicidal, moderate-normal, seed 1: its process ended by itself" in err

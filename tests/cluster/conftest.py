@@ -11,6 +11,9 @@ from tests.testbed.fixtures import cluster, control_plane
 __all__ = ["cluster", "control_plane"]
 
 
+TIMEOUT_S = 5.0
+
+
 @pytest.fixture
 async def server():
     api_server = ApiServer()
@@ -21,7 +24,7 @@ async def server():
 
 @pytest.fixture
 async def api(server, tmp_path):
-    async with connect(kubeconfig_for(server.url, tmp_path), timeout_s=5.0) as connected:
+    async with connect(kubeconfig_for(server.url, tmp_path), timeout_s=TIMEOUT_S) as connected:
         yield connected
 
 

@@ -30,7 +30,7 @@ def service_account(tmp_path):
 
 @pytest.fixture
 async def slow(server, tmp_path):
-    async with connect(kubeconfig_for(server.url, tmp_path), timeout_s=0.4) as connected:
+    async with connect(kubeconfig_for(server.url, tmp_path), timeout_s=1.0) as connected:
         yield connected
 
 
@@ -203,7 +203,7 @@ async def test_never_sent_without_a_free_connection(server, tmp_path):
     """A request that got none of the pool's connections never left."""
     path = kubeconfig_for(server.url, tmp_path)
     server.fault("GET", PODS.path, hang)
-    async with connect(path, pool_size=1, timeout_s=5, connect_timeout_s=0.3) as api:
+    async with connect(path, pool_size=1, timeout_s=5, connect_timeout_s=1.0) as api:
         first = asyncio.create_task(api.get(PODS.path))
         await server.until(lambda: bool(server.requests))
         with pytest.raises(ApiTimeoutError) as caught:

@@ -223,7 +223,7 @@ async def test_refused_repetition_is_dropped(server, recorder, time):
 
 async def test_hanging_server(server, api, time, monkeypatch):
     """A server that does not answer costs one event, not all."""
-    monkeypatch.setattr("scheduler.cluster.events.TIMEOUT_S", 0.4)
+    monkeypatch.setattr("scheduler.cluster.events.TIMEOUT_S", 1.0)
     recorder = Recorder(api, clock=time.clock_s, wall_clock=lambda: time.now_s, sleep=time.sleep)
     server.fault("POST", "events", hang)
     async with running(recorder):

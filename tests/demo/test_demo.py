@@ -74,7 +74,7 @@ def is_gone(pid: int) -> bool:
 def test_a_short_run_is_consistent(start, share):
     """Every request is answered, with the right values, by pods that the gateway creates."""
     demo = start(f"--share={share}", "--warm-up=6", "--seconds=4", "--cool-down=0", "--json")
-    out, err = demo.communicate(timeout=240)
+    out, err = demo.communicate(timeout=300)
     assert demo.returncode == 0, err
     summary = json.loads(out)
     total = summary["total"]
@@ -103,7 +103,7 @@ def test_the_death_of_a_program_ends_the_demo(start, word, name):
     demo = start("--seconds=60")
     wait_for_requests(demo)
     os.kill(children_of(demo)[word], signal.SIGKILL)
-    _, err = demo.communicate(timeout=60)
+    _, err = demo.communicate(timeout=300)
     assert demo.returncode == 1
     assert f"{name} ended by itself with status -9" in err
 
@@ -115,7 +115,7 @@ def test_an_interrupt_stops_all_programs(start):
     wait_for_requests(demo)
     pids = set(children_of(demo).values())
     demo.send_signal(signal.SIGINT)
-    _, err = demo.communicate(timeout=60)
+    _, err = demo.communicate(timeout=300)
     assert demo.returncode == 130
     assert "Traceback" not in err
     assert len(pids) >= 3  # extender, gateway and the player of model servers

@@ -60,7 +60,7 @@ def test_the_search_works_from_the_file_system(site: Path, tmp_path: Path) -> No
             *("--virtual-time-budget=60000", "--dump-dom"),
             f"{(site / 'index.html').as_uri()}?q=EsgGpuUnhealthy",
         ],
-        capture_output=True, text=True, check=True, timeout=120,
+        capture_output=True, text=True, check=True, timeout=300,
     ).stdout  # fmt: skip
     links = re.findall(r'<a href="([^"]*)" class="md-search-result__link"', page)
     assert any("runbooks.html" in link for link in links), links

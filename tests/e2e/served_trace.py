@@ -1,103 +1,33 @@
-"""A trace of requests through gateway, extender and kube-scheduler, and through the simulator.
-
-Both begin without a pod, and know nothing of the rate. The first requests show how the pods of a
-rising load come; the figures of those after them are compared.
-"""
+"""A trace of requests through gateway, extender and kube-scheduler, next to the simulator."""
 
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import inf
 from statistics import median_low
-from typing import NamedTuple
 
 import aiohttp
-import numpy as np
 
-from scheduler.model.catalogue import Catalogue
 from tests.e2e.played_models import PlayedModels
+from tests.simulation.simulated_trace import (
+    NOISE_RATIO,
+    ServedTrace,
+    TraceFigures,
+    percents,
+    tail_s,
+)
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.driver import TLS_CLOSE_S
 from tests.testbed.pod_watch import LONGEST_EVENT_BYTES
 from workbench.cluster.model_pods import ModelPods
 from workbench.cluster.process import programs
-from workbench.demo.cluster import NOISE_RATIO
 from workbench.demo.function_servers import answer_factor
 from workbench.demo.load_generator import LoadPlan, LoadWorkflow, RequestOutcome
 from workbench.demo.results import percentile
 from workbench.demo.summary import LATE_RATIO
-from workbench.simulation.engine import simulate
-from workbench.simulation.loop import Observers
-from workbench.simulation.result import RequestRecord
-from workbench.simulation.scenario import Scenario
-from workbench.simulation.workloads.arrivals import ChunkedArrivals, Extent
-from workbench.simulation.workloads.paper import Load, Paper
 
 _OK = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedTrace:
-    """Requests of a catalogue's workflows, as in the ESG paper's evaluation.
-
-    Attributes:
-        first: requests of the beginning, while pods start.
-        then: requests after them.
-    """
-
-    catalogue: Catalogue
-    load: Load
-    first: int
-    then: int
-    seed: int
-
-    @property
-    def requests(self) -> int:
-        """All requests."""
-        return self.first + self.then
-
-    @property
-    def arrivals(self) -> ChunkedArrivals:
-        """Their times and workflows."""
-        keys = tuple(self.catalogue.workflows)
-        extent = Extent(requests=self.requests)
-        return Paper(load=self.load).arrivals(keys, seed=self.seed, extent=extent)
-
-    def load_plan(self, port: int) -> LoadPlan:
-        """Return the load generator's plan for the same requests."""
-        last_ms = max(float(times_ms[-1]) for times_ms, _ in self.arrivals.chunks())
-        return LoadPlan(
-            host="127.0.0.1",
-            port=port,
-            workflows=[
-                LoadWorkflow(*workflow.key, answer_factor(workflow))
-                for workflow in self.catalogue.workflows.values()
-            ],
-            load=self.load,
-            seconds=last_ms / 1000 + 1e-6,
-            seed=self.seed,
-        )
-
-
-class TraceFigures(NamedTuple):
-    """Figures of one run of a trace.
-
-    Attributes:
-        first_percent, then_percent: in time, of the requests of the beginning and of the others.
-        dollars_per_thousand: price of what all pods held, idle or not, for 1,000 requests.
-        runs: batches of model servers.
-        pods: that were started.
-        tail_s: time of the last answer after the last arrival; pods are paid until then.
-    """
-
-    first_percent: float
-    then_percent: float
-    dollars_per_thousand: float
-    runs: int
-    pods: int
-    tail_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +65,7 @@ async def serve(trace: ServedTrace, plane: ControlPlane, *, port: int, model_por
         following = asyncio.create_task(models.follow(http))
         command = [sys.executable, "-m", "workbench.demo.load_generator"]
         client = await running.start("the client", command, pipes=True, may_end=True)
-        await client.write(json.dumps(asdict(trace.load_plan(port))).encode())
+        await client.write(json.dumps(asdict(_load_plan(trace, port))).encode())
         begin_s = json.loads(await client.line())
         models.usage.update((), begin_s)
         outcomes: list[RequestOutcome] = []
@@ -149,11 +79,11 @@ async def serve(trace: ServedTrace, plane: ControlPlane, *, port: int, model_por
         await asyncio.sleep(TLS_CLOSE_S)
     return Served(
         figures=TraceFigures(
-            *_percents(trace, _numbers_in_time(trace, outcomes)),
+            *percents(trace, _numbers_in_time(trace, outcomes)),
             dollars_per_thousand=1000 * models.usage.dollars / trace.requests,
             runs=round(report["runs"]) - len(models.bound),  # without the first one of each pod
             pods=len(models.bound),
-            tail_s=_tail_s(trace, {o.number: o.latency_ms for o in outcomes}),
+            tail_s=tail_s(trace, {o.number: o.latency_ms for o in outcomes}),
         ),
         outcomes=outcomes,
         client_late_p99_ms=percentile([o.late_ms for o in outcomes], 99) or 0.0,
@@ -163,43 +93,19 @@ async def serve(trace: ServedTrace, plane: ControlPlane, *, port: int, model_por
     )
 
 
-def scenario(*, nodes: int, cpus: int, pool: bool = False) -> Scenario:
-    """Return the simulator's scenario of the played cluster: no pods, and small tensors.
-
-    All requests count, also those of the warm-up.
-    """
-    return Scenario(
-        nodes=nodes,
-        cpus=cpus,
-        warm_containers=0,
-        warmup_ms=0.0,
-        noise_ratio=NOISE_RATIO,
-        bandwidth_mib_s=inf,
-        pool=pool,
-    )
-
-
-def simulated(trace: ServedTrace, cluster: Scenario, *, noise_seed: int) -> TraceFigures:
-    """Run a trace in the simulator, with one seed of the run times' noise."""
-    records: list[RequestRecord] = []
-    keys = tuple(trace.catalogue.workflows)
-    result = simulate(
-        cluster,
-        trace.catalogue,
-        trace.arrivals,
-        "warm",
-        seed=noise_seed,
-        rates_rps=dict.fromkeys(keys, 0.0),
-        observers=Observers(on_request=records.append),
-    )
-    in_time = {record.number + 1 for record in records if record.outcome == "hit"}
-    dollars = result.paid_dollars
-    return TraceFigures(
-        *_percents(trace, in_time),
-        dollars_per_thousand=1000 * dollars / trace.requests,
-        runs=result.runs,
-        pods=result.prewarmed,
-        tail_s=_tail_s(trace, {r.number + 1: r.end_ms - r.arrival_ms for r in records}),
+def _load_plan(trace: ServedTrace, port: int) -> LoadPlan:
+    """Return the load generator's plan for the requests of a trace."""
+    last_ms = max(float(times_ms[-1]) for times_ms, _ in trace.arrivals.chunks())
+    return LoadPlan(
+        host="127.0.0.1",
+        port=port,
+        workflows=[
+            LoadWorkflow(*workflow.key, answer_factor(workflow))
+            for workflow in trace.catalogue.workflows.values()
+        ],
+        load=trace.load,
+        seconds=last_ms / 1000 + 1e-6,
+        seed=trace.seed,
     )
 
 
@@ -244,15 +150,3 @@ def _numbers_in_time(trace: ServedTrace, outcomes: Sequence[RequestOutcome]) -> 
         for o in outcomes
         if o.status == _OK and o.is_right and o.latency_ms <= slos_ms[o.workflow]
     }
-
-
-def _tail_s(trace: ServedTrace, latencies_ms: Mapping[int, float]) -> float:
-    times_ms = np.concatenate([times_ms for times_ms, _ in trace.arrivals.chunks()])
-    ends_ms = (times_ms[number - 1] + latency_ms for number, latency_ms in latencies_ms.items())
-    return float(max(ends_ms) - times_ms[-1]) / 1000
-
-
-def _percents(trace: ServedTrace, in_time: set[int]) -> tuple[float, float]:
-    """Return the percent of requests in time, of the first ones and of the others."""
-    first = sum(number <= trace.first for number in in_time)
-    return 100 * first / trace.first, 100 * (len(in_time) - first) / trace.then

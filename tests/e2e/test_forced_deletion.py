@@ -7,7 +7,7 @@ from tests.e2e.harness import PODS
 from tests.testbed.api import wait_until
 
 DOCUMENTS = [profile("large", configuration(60)), profile("part", configuration(40))]
-GRACE_S = 4
+GRACE_S = 15  # in which a busy control plane refuses the second pod
 KUBELET_S = 5  # until the kubelet has seen the deletion
 
 

@@ -60,7 +60,6 @@ def test_waiting_pods_have_reasons_and_are_bound_to_a_free_share(full):
     end = next(at for at, pod in enumerate(seen) if pod.name == "large-2" and pod.ended)
     terminating = next(pod for pod in seen if pod.name == "large-2" and pod.deleting)
     assert not terminating.ended
-    assert seen[end].at_s - terminating.at_s > 2
     bound = [at for at, pod in enumerate(seen) if pod.name.startswith("waits") and pod.node]
     assert min(bound) > end
     assert all(use.percent <= 60 for use in peak_use(seen).values())

@@ -105,7 +105,7 @@ def test_a_profile_from_pods_of_each_share(harness, tmp_path):
     ]  # fmt: skip
     for row in rows:
         taken_ms = servers[row["gpuPercent"]].times_ms[row["batch"]][-5:]
-        assert row["latencyMs"] == pytest.approx(median(taken_ms), rel=0.05)
+        assert 1.0 <= row["latencyMs"] / median(taken_ms) < 1.5
     assert all(point["neighbourPercent"] == 20 for point in answer["points"])
     assert answer["profile"]["spec"]["coldStartMs"] > 0
     wait_until(lambda: not measured_pods(harness), what="the pods are gone")

@@ -81,7 +81,7 @@ def test_requests_have_pods_created_and_ended(esg, documents):
         running(gateway(plane, port), f"{url}/v2/health/ready") as process,
         httpx.Client(base_url=url, trust_env=False, timeout=120) as client,
     ):
-        harness.api.apply(server(model_port, keepAliveS=3, maxPods=4))
+        harness.api.apply(server(model_port, keepAliveS=3600, maxPods=4))
         wait_until(lambda: answers(f"{url}/v2/models/w/ready"), what="the gateway has the server")
         assert pool(harness) == []
         for value in range(REQUESTS):
@@ -100,7 +100,9 @@ def test_requests_have_pods_created_and_ended(esg, documents):
         call(client, 0.5)
         assert {pod["metadata"]["name"] for pod in pool(harness)} <= names
 
+        harness.api.apply(server(model_port, keepAliveS=1, maxPods=4))
         wait_until(lambda: pool(harness) == [], what="idle pods are deleted", timeout_s=240)
+        harness.api.apply(server(model_port, keepAliveS=3600, maxPods=4))
         call(client, 1.5)
         assert pool(harness)
         harness.api.delete(

@@ -14,7 +14,7 @@ DOCUMENTS = [
     profile("large", configuration(60)),
     profile("part", configuration(40), configuration(30)),
 ]
-GRACE_S = 4
+GRACE_S = 15  # in which a busy control plane refuses two pods
 
 
 def hold(harness: Harness, name: str, percent: int, **options: Any) -> Json:
@@ -118,7 +118,7 @@ def test_a_slice_that_is_deleted_by_force_takes_nobody_and_frees_nothing_yet(esg
 def test_a_holder_that_terminates_takes_no_member_and_keeps_its_share(esg):
     """It has the share until its kubelet has ended it."""
     harness = esg(nodes=1, gpus=1, documents=DOCUMENTS, managed_resources=True)
-    hold(harness, "holder", 100, annotations={"mock-stop": "15s"})
+    hold(harness, "holder", 100, annotations={"mock-stop": "30s"})
     harness.wait_bound("holder")
     wait_until(lambda: harness.pod("holder")["status"]["phase"] == "Running", what="holder runs")
     harness.api.delete(f"{PODS}/holder")

@@ -65,7 +65,7 @@ def test_every_right_is_used(esg, cluster):
         running(gateway(plane, port), f"{url}/v2/health/ready"),
         httpx.Client(base_url=url, trust_env=False, timeout=120) as client,
     ):
-        harness.api.apply(server(model_port, keepAliveS=1, maxPods=1))
+        harness.api.apply(server(model_port, keepAliveS=3600, maxPods=1))
         wait_until(lambda: answers(f"{url}/v2/models/w/ready"), what="the gateway has the server")
         for path in STATUSES:
             wait_until(lambda path=path: harness.api.get(path).get("status"), what=path)

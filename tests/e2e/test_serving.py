@@ -8,11 +8,12 @@ from scheduler.model.documents import to_manifest
 from tests.e2e.documents import API_VERSION, documents_in
 from tests.e2e.gateway_process import RBAC, answers, gateway, running
 from tests.e2e.played_models import server_of
-from tests.e2e.served_trace import ServedTrace, scenario, serve, simulated, table
+from tests.e2e.served_trace import serve, table
+from tests.simulation.simulated_trace import ServedTrace, scenario, simulated
 from tests.testbed.api import apply_all, wait_until
 from tests.testbed.nodes import use_addresses
 from workbench.cluster.process import free_port
-from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from workbench.profiles.generated import samples
 from workbench.simulation.scenario_catalogue import shaped
 
 NODES, CPUS = 16, 16
@@ -32,11 +33,8 @@ def test_requests_are_served_as_simulated(esg, capsys):
 
 def served_beside(esg, *, then=2_000, pooled=False):
     """Serve a trace, and simulate it; return the served one, the simulations and the trace."""
-    samples = Catalogue.of(
-        [*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)]
-    )
-    cluster = scenario(nodes=NODES, cpus=CPUS, pool=pooled)
-    catalogue = shaped(samples, cluster, tuple(samples.workflows))  # with the p95Ms of its noise
+    cluster, catalogue = scenario(nodes=NODES, cpus=CPUS, pool=pooled), Catalogue.of(samples())
+    catalogue = shaped(catalogue, cluster, tuple(catalogue.workflows))  # p95Ms of its noise
     trace = ServedTrace(catalogue=catalogue, load="light", first=600, then=then, seed=0)
     documents = [
         {"apiVersion": API_VERSION, "kind": type(document).__name__, **to_manifest(document)}

@@ -102,7 +102,7 @@ class BindingHarness:
     def hurried(self) -> Iterator[None]:
         """Reduce the time of a call, so that a test can wait for its end."""
         usual = self.state.settings
-        self.state.settings = usual.model_copy(update={"api_timeout_s": 0.3})
+        self.state.settings = usual.model_copy(update={"api_timeout_s": 1.0})
         yield
         self.state.settings = usual
 
@@ -145,7 +145,7 @@ class BindingHarness:
 
     def offered(self, function: str = "tenth") -> list[str]:
         """Feasible nodes of another pod."""
-        return self.scheduler.schedule(describe(pod(function)), ["n1", "n2"]).feasible
+        return list(self.scheduler.schedule(describe(pod(function)), ["n1", "n2"]).feasible)
 
     def before(self, act: Callable[[], None]) -> Fault:
         """A fault that runs a function, then answers as usual."""

@@ -47,20 +47,22 @@ class EmbeddedCluster:
         A bound pod stays unchanged: the caller may not know of the binding yet. A pod with the same
         name and another UID replaces the old one.
         """
-        pod = copy.deepcopy(raw)
-        metadata = pod.setdefault("metadata", {})
-        metadata.setdefault("namespace", "default")
-        key = metadata["namespace"], metadata.get("name", "")
+        # Copies of the parts that a Binding changes. A copy of everything would be a fifth of a
+        # filter call in the benchmarks.
+        parts = {part: {**(raw.get(part) or {})} for part in ("metadata", "spec", "status")}
+        pod = {**raw, **parts}
+        pod["metadata"].setdefault("namespace", "default")
+        key = pod["metadata"]["namespace"], pod["metadata"].get("name", "")
         existing = self._bound.get(key) or self._pending.get(key)
         if existing is not None and _uid(existing) != _uid(pod):
             self.delete_pod(*key)
         elif key in self._bound:
             return
-        if (pod.get("spec") or {}).get("nodeName"):
+        if pod["spec"].get("nodeName"):
             self._pending.pop(key, None)
             self._bound[key] = pod
         else:
-            pod.setdefault("status", {}).setdefault("phase", "Pending")
+            pod["status"].setdefault("phase", "Pending")
             self._pending[key] = pod
         self._report(pod)
 
@@ -92,7 +94,7 @@ class EmbeddedCluster:
             **(pod["metadata"].get("annotations") or {}),
             **request.annotations,
         }
-        pod.setdefault("spec", {})["nodeName"] = node
+        pod["spec"]["nodeName"] = node
         pod["status"]["phase"] = "Running"
         self._bound[key] = pod
         self._report(pod)

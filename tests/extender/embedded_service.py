@@ -37,18 +37,14 @@ class EmbeddedService(Service):
         return self.scheduler.filter(await self.prepared_pod(raw), nodes)
 
     def create_pod(self, raw: Mapping[str, Any]) -> None:
-        """Create a pod as Kubernetes would: with a namespace and all three parts, null or not.
+        """Create a pod as Kubernetes would, with a namespace.
 
         A pod without a name and a UID could never be bound, so it is not stored.
         """
         metadata = raw.get("metadata") or {}
         if metadata.get("name") and metadata.get("uid"):
-            complete = {
-                "metadata": metadata | {"namespace": metadata.get("namespace") or "default"},
-                "spec": raw.get("spec") or {},
-                "status": raw.get("status") or {},
-            }
-            self.link.upsert_pod({**raw, **complete})
+            namespace = metadata.get("namespace") or "default"
+            self.link.upsert_pod({**raw, "metadata": metadata | {"namespace": namespace}})
 
 
 def embedded_service(

@@ -173,7 +173,7 @@ def serving(
         assert server.started_up.wait(_STARTS_WITHIN_S), "the service did not start"
         port = server.servers[0].sockets[0].getsockname()[1]
         with httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", timeout=10, trust_env=False, verify=False
+            base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False, verify=False
         ) as client:
             if ready:
                 _until_ready(client)

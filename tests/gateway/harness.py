@@ -24,7 +24,7 @@ class Gateway:
     connections: ConnectionSet
     played: PlayedModelServer | None = None
 
-    async def raw(self, data, *, timeout_s=10):
+    async def raw(self, data, *, timeout_s=60):
         """Send bytes on a new connection; return all bytes that come back until its end."""
         async with asyncio.timeout(timeout_s):
             async with connection(self.port) as (reader, writer):
@@ -35,7 +35,7 @@ class Gateway:
         """Send one request on a new connection; return status, headers and body."""
         async with connection(self.port, source=source) as (reader, writer):
             writer.write(request_bytes(method, path, body, headers))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 return await read_answer(reader, head_only=method == "HEAD")
 
 
@@ -73,7 +73,7 @@ async def front(backend, *, memory_bytes=2**30, limits=None, tls=None, **options
 
 async def eventually(condition):
     """Wait until a condition holds; the test's own time limit ends it otherwise."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - conditions of several objects
             await asyncio.sleep(0.001)
 

@@ -22,7 +22,7 @@ from tests.gateway.ready_pods import MODEL
 from tests.gateway.runtime_bed import bed, rows
 
 CAUSES = tuple(call_report.CAUSES)
-LATE_S = 0.025
+LATE_S = 0.1  # far above a pause of a busy machine, which would be another cause
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 GONE = ModelServerError(502, "the connection was reset", retryable=True)
 
@@ -102,7 +102,7 @@ async def retries(running):
 async def receive(running):
     """Play an arrival that is long before the end of the body."""
     running.serve("w", {"a": ()}, slo_ms=20.0)
-    await running.call("w", rows(1), age_ms=30.0)
+    await running.call("w", rows(1), age_ms=1000 * LATE_S)
 
 
 async def plan(running):

@@ -301,7 +301,8 @@ async def test_a_client_that_hangs_up_cancels_its_call():
 async def test_a_deadline_of_the_client_ends_its_call():
     async with chain() as gateway:
         gateway.player.infer = gateway.player.hang
-        error = await refusal_of(gateway.channel.unary_unary(INFER)(message(1), timeout=0.2))
+        await gateway.channel.channel_ready()  # else a busy machine takes the time to connect
+        error = await refusal_of(gateway.channel.unary_unary(INFER)(message(1), timeout=1.0))
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await eventually(lambda: gateway.backend.cancelled)
 

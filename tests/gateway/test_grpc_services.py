@@ -180,7 +180,7 @@ async def test_a_drain_ends_calls_of_reflection():
 
 
 async def test_a_call_without_a_question_for_long_ends():
-    async with chain(limits=GrpcLimits(message_s=0.2, drain_s=0.0)) as gateway:
+    async with chain(limits=GrpcLimits(message_s=1.0, drain_s=0.0)) as gateway:
         call = reflection(gateway)
         await ask(call, list_services="")
         assert (await refusal_of(call.read())).code() is grpc.StatusCode.DEADLINE_EXCEEDED

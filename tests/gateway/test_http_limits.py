@@ -139,7 +139,7 @@ async def test_slow_clients_are_disconnected(sent, status):
 async def test_a_client_that_does_not_read_its_answer_is_disconnected():
     """Its answer counts as held memory until then."""
     body, headers = infer_body(np.zeros((1, 4_000_000), np.float32))
-    async with front(HeldBackend(), limits=HttpLimits(write_s=0.3)) as service:
+    async with front(HeldBackend(), limits=HttpLimits(write_s=1.0)) as service:
         with socket.create_connection(("127.0.0.1", service.port)) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             request = request_bytes("POST", INFER, body, headers)

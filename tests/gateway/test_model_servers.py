@@ -389,7 +389,7 @@ async def test_a_killed_server_gives_its_batch_back(pods):
             await client.infer(MODEL, ranges(pod, 0, 1), timeout_ms=None)
         assert caught.value.is_unreachable
         await asyncio.to_thread(pod.server.start)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await client.ready(MODEL):  # noqa: ASYNC110 - it waits to connect again
                 await asyncio.sleep(0.01)
         outputs = decoded(await client.infer(MODEL, ranges(pod, 5, 1), timeout_ms=None))

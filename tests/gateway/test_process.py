@@ -16,7 +16,13 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.cluster.api import connect
-from scheduler.cluster.resource import FUNCTION_PROFILES, FUNCTION_SERVERS, PODS, WORKFLOWS
+from scheduler.cluster.resource import (
+    FUNCTION_PROFILES,
+    FUNCTION_SERVERS,
+    NODES,
+    PODS,
+    WORKFLOWS,
+)
 from scheduler.cluster.watches import Watches
 from scheduler.dispatch.run_times import RUNS_MIN
 from scheduler.gateway.process import run_gateway
@@ -30,9 +36,11 @@ from tests.command_line import esg
 from tests.gateway.factories import pod, profile, server, workflow
 from tests.gateway.harness import eventually
 from tests.testbed import REPOSITORY
+from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.model_server import PlayedModelServer
 from workbench.cluster.process import free_port
 from workbench.profiles.profile_documents import as_yaml
+from workbench.simulation.scenario import Scenario
 
 BODY = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 1], "data": [1.0, 2.0]}]}
 
@@ -348,6 +356,27 @@ async def test_a_function_with_a_template_wants_the_pods_of_the_scaler(tmp_path)
         samples = await gateway.samples()
 
         assert samples["esg_function_pods_wanted", "f", "n"] == 2
+
+
+async def test_a_simulation_gets_nodes_and_settings(tmp_path):
+    """Nodes count by kind where the gateway creates pods, with what their pods have."""
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    async with running(tmp_path, pods=True) as gateway:
+        for node in gpu_nodes(3, 2, unhealthy=frozenset({(2, 0)})):
+            gateway.api_server.put(NODES, node)
+        gateway.put_documents("f", port=1)
+        document = server("f", "f", selector=None, template=template, keepAliveS=5)
+        gateway.api_server.put(FUNCTION_SERVERS, document)
+        await gateway.until_health("/v1/cluster", lambda _, text: '"gpus":1' in text)
+
+        cluster = json.loads((await gateway.health("/v1/cluster"))[1])
+
+        kind = {"gpu_model": "NVIDIA A100-SXM4-80GB", "cpus": 16, "memory_mib": 81_920}
+        assert cluster.pop("node_kinds") == [
+            kind | {"gpus": 2, "count": 2}, kind | {"gpus": 1, "count": 1},
+        ]  # fmt: skip
+        assert (cluster["pool"], cluster["keep_alive_ms"]) == (False, 5_000)
+        assert Scenario(**cluster).rules == Settings().rules
 
 
 async def test_a_deleted_workflow(tmp_path):

@@ -145,7 +145,7 @@ async def test_a_refusal_reads_the_metadata_again():
         await read(running, "a")
         described(running, "a", inputs=[IMAGE | {"shape": [-1, 1]}])
         await refusal(running, "w", rows(1))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await running.call("w", rows(1))

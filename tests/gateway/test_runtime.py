@@ -99,7 +99,9 @@ async def test_calls_are_logged_for_calibration(monkeypatch):
     assert event == CALL_ENDED
     fields = json.loads(json.dumps(answered))
     assert 0 <= fields.pop("latency_s") < fields.pop("allowed_s")
-    assert fields == {"namespace": "default", "workflow": "w", "result": "hit"}
+    assert fields == {
+        "namespace": "default", "workflow": "w", "result": "hit", "cold_start": False,
+    }  # fmt: skip
     assert cancelled["result"] == "dropped"
 
 

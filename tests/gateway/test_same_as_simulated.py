@@ -12,15 +12,12 @@ import pytest
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.scaling.scaler import PodStart
-from scheduler.gateway.calls import InferCall
 from scheduler.gateway.serving import runtime as gateway_runtime
 from scheduler.gateway.serving.runtime import Runtime
-from scheduler.oip.infer_request import parse_request
-from scheduler.oip.infer_response import parse_response
 from scheduler.search.rules import Rules
 from tests.gateway.ready_pods import ready_pod, server
 from tests.gateway.runtime_bed import Records
-from tests.oip import naive
+from tests.gateway.timed_server import TimedServer, one_row_call
 from tests.simulation.harness import Listed, quiet, run
 from tests.simulation.test_warm import FORKED, KEYS
 from tests.virtual_loop import run_virtually
@@ -28,8 +25,6 @@ from workbench.simulation.live import simulation as warm_simulation
 from workbench.simulation.scenario_catalogue import shaped
 
 REQUESTS = 400
-_X = [("x", "FP32", np.zeros((1, 1), np.float32))]
-REQUEST = parse_request(*naive.encode({"inputs": _X}, binary={"x"}))
 
 
 def described(run_, number_of):
@@ -43,7 +38,7 @@ class Simulated:
 
     def __init__(self, monkeypatch, scenario, times_ms, workflows):
         self.batches, self.pods, self.removals = [], [], []
-        self.run_ms = defaultdict(deque)
+        self._run_ms = defaultdict(deque)
         simulated = self
 
         class Recorded(Dispatcher):
@@ -64,30 +59,11 @@ class Simulated:
         arrivals = Listed(times_ms, workflows, KEYS, chunk=REQUESTS)
         for span in run(scenario, FORKED, arrivals, "warm").spans:
             name = f"container-{span.container}"
-            self.run_ms[name].append(span.end_ms - span.begin_ms)
+            self._run_ms[name].append(span.end_ms - span.begin_ms)
 
-
-class TimedModel:
-    """A model server whose runs take as long as those of the simulated pod."""
-
-    binary = True
-
-    def __init__(self, run_ms):
-        self._run_ms = run_ms
-
-    async def infer(self, model, ranges, *, timeout_ms, headers=()):
-        # An empty list: the batches differ, which the comparison shows.
-        await asyncio.sleep((self._run_ms.popleft() if self._run_ms else 100.0) / 1000)
-        rows = sum(part.rows for part in ranges)
-        outputs = [(f"y-{model}", "FP32", np.zeros((rows, 1), np.float32))]
-        body, length = naive.encode({"outputs": outputs}, binary={f"y-{model}"})
-        return parse_response(body, length, rows=rows)
-
-    def close_idle(self):
-        pass
-
-    async def close(self):
-        pass
+    def next_run_ms(self, name):
+        """Return how long the next batch of a pod took; 100 ms after the last one: they differ."""
+        return self._run_ms[name].popleft() if self._run_ms[name] else 100.0
 
 
 class Live:
@@ -107,7 +83,7 @@ class Live:
         self._runtime = runtime = Runtime(
             Rules(),
             Records(),
-            lambda pod: TimedModel(simulated.run_ms[pod.name]),
+            lambda pod: TimedServer(lambda _: simulated.next_run_ms(pod.name)),
             rows_max=10_000,
         )
         catalogue = shaped(FORKED, scenario, KEYS)
@@ -152,15 +128,7 @@ class Live:
     def _arrive(self, number, key):
         headers = ((b"number", str(number).encode()),)
         self._numbers[headers] = number
-        call = InferCall(
-            namespace=key[0],
-            workflow=key[1],
-            stage=None,
-            request=REQUEST,
-            arrival_ms=self._runtime.now_ms(),
-            timeout_ms=None,
-            headers=headers,
-        )
+        call = one_row_call(key, self._runtime.now_ms(), headers)
         self._answers.append(self._runtime.submit(call))
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from scheduler.cluster.resource import trim_server_pod
 from scheduler.dispatch.pods import Share
-from scheduler.gateway.calls import InferCall
 from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.discovery.gpu_nodes import GpuNodes
 from scheduler.gateway.scaling.pool_pod import warm_up_row
@@ -21,15 +20,13 @@ from scheduler.gateway.scaling.template_pods import TemplatePods
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.names import LABEL_FUNCTION, LABEL_POOL, POOL_HOLDER
-from scheduler.oip.infer_request import parse_request
-from scheduler.oip.infer_response import parse_response
 from scheduler.search.rules import Rules
 from scheduler.settings import Settings
 from tests.extender.factories import node
 from tests.gateway.pool_bed import TEMPLATE
 from tests.gateway.ready_pods import NAMESPACE
 from tests.gateway.runtime_bed import Records
-from tests.oip import naive
+from tests.gateway.timed_server import TimedServer, one_row_call
 from workbench.simulation.rng import Noise
 
 BIND_S = 0.05  # from a pod's creation to its Binding
@@ -38,8 +35,6 @@ END_S = 0.5  # from its deletion to its end
 SHARE_S = 6.0  # for which the share of a holder stays reserved after its deletion
 RETRY_S = 0.5  # of a pod that has no room
 GPU_MIB = 81_920  # as `tests.extender.factories.gpu`
-_X = [("x", "FP32", np.zeros((1, 1), np.float32))]
-_REQUEST = parse_request(*naive.encode({"inputs": _X}, binary={"x"}))
 
 
 class Gpus:
@@ -235,54 +230,14 @@ class Cluster:
             self._gpus.remove_member(metadata["uid"], gpu, function, self._share(raw))
 
 
-class Model:
-    """A model server with the times of its pod's share."""
-
-    binary = True
-
-    def __init__(self, profile, share, noise):
-        self._rows = sorted(
-            (row.batch, row.latency_ms)
-            for gpu in profile.spec.gpus
-            for row in gpu.configurations
-            if (row.cpu, row.gpu_percent) == (share.cpu, share.gpu_percent)
-        )
-        self._noise = noise
-
-    async def ready(self, model):
-        await asyncio.sleep(0.001)
-        return True
-
-    async def metadata(self, model):
-        tensor = {"datatype": "FP32", "shape": [-1, 1]}
-        return {
-            "name": model,
-            "inputs": [{"name": "x", **tensor}],
-            "outputs": [{"name": f"y-{model}", **tensor}],
-        }
-
-    async def infer(self, model, ranges, *, timeout_ms, headers=()):
-        rows = sum(part.rows for part in ranges)
-        latency_ms = next(ms for batch, ms in self._rows if batch >= rows)
-        await asyncio.sleep(latency_ms * self._noise.take_factor() / 1000)
-        outputs = [(f"y-{model}", "FP32", np.zeros((rows, 1), np.float32))]
-        body, length = naive.encode({"outputs": outputs}, binary={f"y-{model}"})
-        return parse_response(body, length, rows=rows)
-
-    def close_idle(self):
-        pass
-
-    async def close(self):
-        pass
-
-
 class VirtualGateway:
     """A gateway that serves a trace in virtual time."""
 
-    def __init__(self, catalogue, *, nodes, cpus, noise_ratio, seed):
+    def __init__(self, catalogue, scenario, *, seed):
         settings = Settings()
         self._catalogue = catalogue
-        self._noises, self._noise_ratio = np.random.SeedSequence(seed), noise_ratio
+        self._noises, self._noise_ratio = np.random.SeedSequence(seed), scenario.noise_ratio
+        nodes, cpus = scenario.nodes, scenario.cpus
         gpus = Gpus(nodes, cpus, GPU_MIB - settings.server_context_mib)
         self.cluster = Cluster(catalogue, gpus)
         self.fence = SliceFence(self._connect, asyncio.get_running_loop().time)
@@ -312,10 +267,19 @@ class VirtualGateway:
         raise AssertionError(message)  # each pod starts
 
     def _connect(self, pod):
-        random = np.random.default_rng(self._noises.spawn(1)[0])
-        return Model(
-            self._catalogue.profile(pod.function[1]), pod.share, Noise(random, self._noise_ratio)
+        noise = Noise(np.random.default_rng(self._noises.spawn(1)[0]), self._noise_ratio)
+        times_ms = sorted(
+            (row.batch, row.latency_ms)
+            for gpu in self._catalogue.profile(pod.function[1]).spec.gpus
+            for row in gpu.configurations
+            if (row.cpu, row.gpu_percent) == (pod.share.cpu, pod.share.gpu_percent)
         )
+
+        def run_ms(rows):
+            latency_ms = next(ms for batch, ms in times_ms if batch >= rows)
+            return latency_ms * noise.take_factor()
+
+        return TimedServer(run_ms)
 
     async def serve(self, times_ms, workflows):
         """Serve a trace from the first step of the scaler on; return the latencies in ms."""
@@ -336,16 +300,7 @@ class VirtualGateway:
 
     async def _call(self, key):
         begin_ms = self.runtime.now_ms()
-        call = InferCall(
-            namespace=key[0],
-            workflow=key[1],
-            stage=None,
-            request=_REQUEST,
-            arrival_ms=begin_ms,
-            timeout_ms=None,
-            headers=(),
-        )
-        await self.runtime.submit(call)
+        await self.runtime.submit(one_row_call(key, begin_ms))
         return self.runtime.now_ms() - begin_ms
 
 

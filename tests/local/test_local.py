@@ -21,7 +21,7 @@ from workbench.cluster.process import free_port
 from workbench.local.first_request import curl_command
 from workbench.local.gateway import run_local
 
-LIMIT_S = 60
+LIMIT_S = 300
 BOTH = ("--server", "encoder=http://127.0.0.1:1", "--server", "classify=grpc://127.0.0.1:1")
 
 

@@ -52,7 +52,7 @@ class Recorder:
     async def begun(self, count=1):
         """Wait until this number of further preparations has begun."""
         for _ in range(count):
-            assert await asyncio.to_thread(self._begun.acquire, timeout=30)
+            assert await asyncio.to_thread(self._begun.acquire, timeout=60)
 
 
 class Bed:

@@ -26,7 +26,7 @@ from workbench.cluster.process import free_port, programs, wait_until
 ESG = Path(sys.executable).with_name("esg")
 GPU_MODEL = "NVIDIA A100-SXM4-80GB"
 FIRST_ADDRESS = IPv4Address("127.65.0.1")
-SLOWDOWN = 1.5
+SLOWDOWN = 3.0
 """Time of a run over its time alone, while another pod of the GPU runs a batch."""
 
 

@@ -35,7 +35,7 @@ def rows_per_run(server):
 
 
 def test_medians_are_those_of_the_server():
-    """With ten runs of each batch, medians are within 2 % of the times that the server took."""
+    """Medians have the times that the server took, and the machine's own time for a request."""
     with http_server(run_ms=150, row_ms=50) as server:
         runs = ("--runs", 10, "--runs-max", 10, "--warm-up", 1)
         done = measure(http(server), "--batches", "1,2", "--json", *runs)
@@ -44,7 +44,7 @@ def test_medians_are_those_of_the_server():
     assert [point["runs"] for point in answer["points"]] == [10, 10]
     for row in answer["profile"]["spec"]["gpus"][0]["configurations"]:
         taken_ms = server.times_ms[row["batch"]][2:]  # less the first run and the warm-up
-        assert row["latencyMs"] == pytest.approx(median(taken_ms), rel=0.02)
+        assert 1.0 <= row["latencyMs"] / median(taken_ms) < 1.5
 
 
 def test_profile_of_a_server():

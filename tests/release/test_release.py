@@ -48,7 +48,7 @@ def check(repository: Path, version: str) -> subprocess.CompletedProcess[str]:
     }
     return subprocess.run(
         [repository / ".ci" / "release", version, "--check"],
-        env=environment, capture_output=True, text=True, check=False, timeout=60,
+        env=environment, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def test_workflows_have_no_findings() -> None:
     """Keys, expressions, matrices and the inputs of well-known actions pass actionlint."""
     program = binaries.build(["actionlint"])["actionlint"]
     command = [program, "-no-color", "-shellcheck=", "-pyflakes=", *WORKFLOWS]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -168,7 +168,7 @@ def test_a_release_has_its_bases_by_digest(repository: Path, tmp_path: Path) -> 
     docker.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "REGISTRY": REGISTRY}
     script = [repository / ".ci" / "release", f"v{__version__}"]
-    subprocess.run(script, env=environment, capture_output=True, check=False, timeout=60)
+    subprocess.run(script, env=environment, capture_output=True, check=False, timeout=300)
     *inspected, build = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
     dockerfile = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
     bases = re.findall(r"^ARG (\w+)=(\S+)$", dockerfile, re.MULTILINE)

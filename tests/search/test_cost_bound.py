@@ -31,7 +31,7 @@ from tests.search.factories import (
 )
 from tests.search.solvers import Highs, Problem
 from workbench.profiles.builders import chain
-from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from workbench.profiles.generated import samples
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.scenario_catalogue import shaped
 from workbench.simulation.workloads.paper import SLO_FACTORS
@@ -142,9 +142,7 @@ def test_is_the_optimum_of_the_mixed_integer_program(shape, seed, tightness) -> 
 )
 def test_of_the_sample_documents(setting: str, dollars_per_thousand: float) -> None:
     """Four workflows of equal rates under the three SLOs of the ESG paper."""
-    documents = Catalogue.of(
-        [*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)]
-    )
+    documents = Catalogue.of(samples())
     scenario = Scenario(slo_factor=SLO_FACTORS[setting])
     scaled = shaped(documents, scenario, tuple(documents.workflows))
     bounds = request_bounds_dollars(scaled, scenario.rules.prices, scenario.fleet)

@@ -11,22 +11,28 @@ from scheduler.gateway.serving.call_log import BATCH_ENDED, CALL_ENDED
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import to_manifest
+from scheduler.settings import Settings
 from tests.http_in_thread import json_served_in_thread
 from tests.simulation.harness import Poisson, quiet, run
 from workbench.cluster.api_server import write_kubeconfig
 from workbench.profiles.builders import GPU, profile, workflow
 from workbench.simulation.calibration import CallOutcome, calibrate, replay
+from workbench.simulation.engine import simulate
 from workbench.simulation.gateway_log import read_log
+from workbench.simulation.loop import Observers
 
 SLOWER, NOISE_RATIO = 1.25, 0.1
 NODES_LATER = 8
 KEY = ("default", "w")
 
 
-def documents(factor=1.0):
+def documents(factor=1.0, cold_start_ms=0.0):
     """A chain of two stages; the second one takes so many times 40 ms."""
     rows = [(1, 1, 50, 30.0)], [(1, 1, 50, 40.0 * factor)]
-    return [workflow([[], [0]]), *(profile(f"f{i}", listed) for i, listed in enumerate(rows))]
+    profiles = (
+        profile(f"f{i}", listed, cold_start_ms=cold_start_ms) for i, listed in enumerate(rows)
+    )
+    return [workflow([[], [0]]), *profiles]
 
 
 def scenario(noise_ratio=0.0):
@@ -83,6 +89,7 @@ def call_line(record):
         "result": record.outcome,
         "latency_s": (record.end_ms - record.arrival_ms) / 1000,
         "allowed_s": record.slo_ms / 1000,
+        "cold_start": record.start_ms > 0,
     }
 
 
@@ -108,6 +115,33 @@ def test_true_parameters_leave_no_error(log):
     assert calibration.hit_ratio_error == pytest.approx(0.0, abs=0.02)
     assert calibration.ran_error_ratio == pytest.approx(0.0, abs=0.02)
     assert calibration.p99_error_ratio == pytest.approx(0.0, abs=0.1)
+
+
+@pytest.mark.parametrize("policy", ["warm", "minimum"])
+def test_a_log_that_begins_without_pods_is_simulated_so(tmp_path, policy):
+    """Nobody had told the gateway its rates, and its first calls waited for the first pods."""
+    catalogue = Catalogue.of(documents(cold_start_ms=800.0))
+    cluster = quiet(nodes=8, warm_containers=0)
+    records, spans = [], []
+    rates_rps = {KEY: 0.0} if policy == "warm" else None
+    simulate(
+        cluster, catalogue, Poisson(20.0, seed=3), policy, requests=500, rates_rps=rates_rps,
+        observers=Observers(records.append, spans.append),
+    )  # fmt: skip
+    lines = [*map(batch_line, spans), *map(call_line, records)]
+    (tmp_path / "log").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    logged = read_log(tmp_path / "log", catalogue)
+    assert logged.begins_cold
+    calibration = calibrate(logged, quiet(nodes=8), catalogue, policy)
+    assert 0.5 < calibration.measured.hit_ratio < 0.95
+    assert calibration.simulated.hits == calibration.measured.hits
+    assert calibration.p99_error_ratio == pytest.approx(0.0, abs=0.1)
+    assert calibration.ran_error_ratio == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_log_that_begins_with_pods(log):
+    """Its first calls waited for none."""
+    assert not read_log(log, Catalogue.of(documents())).begins_cold
 
 
 def test_what_was_measured_is_what_happened(recording, log):
@@ -202,10 +236,32 @@ def test_the_calls_of_a_live_gateway_are_a_log(calibrated, log):
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()[2:]]
 
     def answer(path):
-        return 200, lines if path == "/v1/calls" else []
+        return (200, lines) if path == "/v1/calls" else (404, {})
 
     with json_served_in_thread(answer) as url:
         assert calibrated("--nodes", 5, source=("--from", url)) == calibrated("--nodes", 5)
+
+
+def test_the_cluster_is_that_of_the_gateway(calibrated, log, tmp_path):
+    """Its nodes and settings count, and what a scenario says takes precedence."""
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()[2:]]
+    kind = {"gpus": 1, "gpu_model": GPU, "cpus": 16, "memory_mib": 81_920}
+    scenario_of = {"prewarm": False, "resizable": True, "policies": "minimum"}
+    cluster = Settings().simulated | {"pool": False, "node_kinds": [kind | {"count": 4}]}
+    answers = {"/v1/calls": lines, "/v1/cluster": cluster}
+    (tmp_path / "scenario.yaml").write_text(json.dumps(scenario_of), encoding="utf-8")
+    with json_served_in_thread(lambda path: (200, answers[path])) as url:
+        source = ("--from", url)
+        as_live = json.loads(calibrated("--json", source=source))
+        cluster["node_kinds"] = [kind | {"count": 3}, kind | {"count": 1, "gpus": 2}]
+        with_a_fifth = json.loads(calibrated("--json", source=source))
+        cluster["node_kinds"] = []
+        (tmp_path / "scenario.yaml").write_text(
+            json.dumps(scenario_of | {"nodes": 4, "bandwidth_mib_s": 1e9}), encoding="utf-8"
+        )
+        as_said = json.loads(calibrated("--json", source=source))
+    assert as_live["simulated"] == as_said["simulated"]
+    assert with_a_fifth["simulated"]["hits"] > as_live["simulated"]["hits"]
 
 
 def test_gateways_have_a_window_in_common(calibrated, log, tmp_path, monkeypatch):
@@ -225,6 +281,8 @@ def test_gateways_have_a_window_in_common(calibrated, log, tmp_path, monkeypatch
     ]
 
     def answer(path):
+        if path.endswith("/v1/cluster"):
+            return 404, {}
         name = next((name for name in documents_by_pod if name in path), "")
         return 200, documents_by_pod.get(name, {"items": pods})
 

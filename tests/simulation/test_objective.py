@@ -4,10 +4,10 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue
 from tests.simulation.harness import Poisson, run
-from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from workbench.profiles.generated import samples
 from workbench.simulation.scenario import Scenario
 
-SAMPLES = Catalogue.of([*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)])
+SAMPLES = Catalogue.of(samples())
 ARRIVALS = Poisson(100.0, seed=3, workflows=tuple(SAMPLES.workflows))  # few requests wait
 
 

@@ -13,20 +13,14 @@ from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
 from tests.examples import examples
 from tests.simulation.harness import Fixed, Listed, Poisson, one_function, quiet, run
-from workbench.profiles.generated import (
-    FUNCTIONS,
-    GPU_MODEL,
-    WORKFLOWS,
-    generated_profile,
-    generated_workflow,
-)
+from workbench.profiles.generated import GPU_MODEL, samples
 from workbench.simulation.policies import planned
 from workbench.simulation.policy import SchedulingRequest
 from workbench.simulation.registry import policy_class
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.setup import assemble, policy_for
 
-SAMPLES = Catalogue.of([*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)])
+SAMPLES = Catalogue.of(samples())
 KEYS = tuple(SAMPLES.workflows)
 KEY = ("default", "image-classification", "segmentation")
 

@@ -2,22 +2,19 @@
 
 import pytest
 
+from scheduler.dispatch.pods import Pod, Share
+from scheduler.dispatch.pods import Run as PodRun
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
 from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
 from workbench.profiles.builders import profile, workflow
-from workbench.profiles.generated import (
-    FUNCTIONS,
-    WORKFLOWS,
-    generated_profile,
-    generated_workflow,
-)
+from workbench.profiles.generated import samples
 from workbench.simulation.live.slices import CrowdedGpus
 from workbench.simulation.scenario import Failure, Scenario
 from workbench.simulation.workloads.paper import Paper
 
 ROWS = [(1, 4, 40, 100), (1, 4, 50, 80)]
-SAMPLES = Catalogue.of([*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)])
+SAMPLES = Catalogue.of(samples())
 SIX_PROCESSES_MIB = 1_024 + 6 * 100  # beside the context of the MPS server
 WHOLE_MS = Prices().request_cost_dollars(1.0, 16, 100, 1)  # of a node, dollars
 
@@ -139,21 +136,24 @@ def test_without_an_arbiter_neighbours_slow_a_run_by_their_table_too():
     assert beside.hit_ratio <= alone.hit_ratio
 
 
-class _Share:
-    gpu_percent = 60
-
-
-class _Pod:
-    share = _Share()
-
-
-class _Run:
-    pod = _Pod()
+def run_of_60_percent():
+    pod = Pod("p", ("default", "f0"), Share("A100", 4, 60, 1_000))
+    return PodRun(
+        pod=pod,
+        workflow=("default", "w"),
+        stage=0,
+        jobs=[],
+        batch=1,
+        latency_ms=100.0,
+        profiled_ms=100.0,
+        begin_ms=0.0,
+        execute_ms=0.0,
+    )
 
 
 def test_runs_slow_down_in_proportion_to_their_shares():
     """Two runs of 60 % take 1.2 times as long while both run, and their usual time alone."""
-    gpus, first, second = CrowdedGpus(1), _Run(), _Run()
+    gpus, first, second = CrowdedGpus(1), run_of_60_percent(), run_of_60_percent()
     assert gpus.begin(0, first, 100.0, 0.0) == [(100.0, first)]
     assert gpus.begin(0, second, 50.0, 40.0) == [(112.0, first), (100.0, second)]
     assert gpus.end(0, first, 100.0) is None

@@ -2,7 +2,14 @@
 
 import pytest
 
-from studies.page import MarkError, markdown_table, plus_minus, with_blocks, write_page
+from studies.page import (
+    MarkError,
+    markdown_table,
+    plus_minus,
+    update_document,
+    with_blocks,
+    write_page,
+)
 
 PART = "<!-- made: how -->\nold\n<!-- /made -->\n"
 OTHER_PART = "<!-- made: measured-how -->\nold\n<!-- /made -->\n"
@@ -47,3 +54,11 @@ def test_one_part_of_a_document_is_replaced():
     assert measured == PART + OTHER_PART.replace("old", "new")
     with pytest.raises(MarkError, match="has places for how, not costs"):
         with_blocks(text, {"costs": ""}, "measured-")
+
+
+def test_the_blocks_of_a_document_are_printed_too(tmp_path, capsys):
+    (tmp_path / "page.md").write_text(PART, encoding="utf-8")
+    update_document(tmp_path / "page.md", {"how": "new\n"}, figures={"page.png": b"PNG"})
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == PART.replace("old", "new")
+    assert (tmp_path / "page.png").read_bytes() == b"PNG"
+    assert capsys.readouterr().out == "new\n\n"

@@ -167,7 +167,7 @@ def _start(command, kubeconfig, environment, *arguments):
 def test_missing_certificate_ends_the_command_with_a_message(tmp_path):
     """``esg webhook`` without a certificate exits instead of serving partly."""
     process = _start("webhook", unserved_kubeconfig(tmp_path), {"ESG_WEBHOOK_PORT": "0"})
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=300)
     assert process.returncode == 1
     assert stderr.startswith("error: the webhook serves TLS only, and ESG_TLS_CERT is not set")
 
@@ -212,7 +212,7 @@ def test_a_signal_ends_webhook_and_health_server(tmp_path, sign):
                 assert "esg_gpu_granted_ratio" not in metrics
                 # The client keeps its connections open: they must not delay the exit.
                 process.send_signal(sign)
-                _, stderr = process.communicate(timeout=60)
+                _, stderr = process.communicate(timeout=300)
         finally:
             process.kill()
             process.wait()

@@ -13,6 +13,7 @@ from scheduler.model.plan import Prices
 from workbench.simulation.engine import simulate
 from workbench.simulation.gateway_log import GatewayLog, LoggedBatch, StageKey
 from workbench.simulation.loop import NO_OBSERVERS, Observers
+from workbench.simulation.registry import policy_class
 from workbench.simulation.result import Result, Span
 from workbench.simulation.scenario import Scenario
 
@@ -141,14 +142,23 @@ def _simulate(  # noqa: PLR0913 - what a run depends on, each by name
     seed: int,
     observers: Observers = NO_OBSERVERS,
 ) -> Result:
-    """Simulate all calls, without a warm-up: those measured are counted, and no others."""
+    """Simulate all calls, without a warm-up: those measured are counted, and no others.
+
+    A log that begins without pods is simulated so. The gateway then knew no rate, either.
+    """
+    changes: dict[str, float] = {"warmup_ms": 0.0}
+    rates_rps = logged.rates_rps()
+    if logged.begins_cold:
+        changes["warm_containers"] = 0
+        if policy_class(policy).dispatches:
+            rates_rps = dict.fromkeys(rates_rps, 0.0)
     return simulate(
-        scenario.model_copy(update={"warmup_ms": 0.0}),
+        scenario.model_copy(update=changes),
         catalogue,
         logged.arrivals(),
         policy,
         seed=seed,
-        rates_rps=logged.rates_rps(),
+        rates_rps=rates_rps,
         observers=observers,
     )
 

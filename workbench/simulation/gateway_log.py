@@ -55,6 +55,7 @@ class LoggedCall:
         arrival_ms: arrival, in ms since the epoch.
         result: hit, miss, or dropped: without an answer.
         latency_ms, allowed_ms: time to its end, and to its deadline.
+        cold_start: true if it waited for the start of a pod.
     """
 
     workflow: WorkflowKey
@@ -62,6 +63,7 @@ class LoggedCall:
     result: str
     latency_ms: float
     allowed_ms: float
+    cold_start: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,23 @@ class GatewayLog:
         numbers = np.array([keys.index(call.workflow) for call in calls], np.int32)
         return ChunkedArrivals(
             workflows=keys, blocks=lambda: iter([(times_ms, numbers)]), extent=UNLIMITED
+        )
+
+    @property
+    def begins_cold(self) -> bool:
+        """True if the log begins without pods.
+
+        The first answer waited for the start of a pod. The first call of another workflow may have
+        waited for pods that had started for others: it is late then.
+        """
+        answered = [call for call in self.calls if call.result != "dropped"]
+        if not answered:
+            return False
+        first: dict[WorkflowKey, LoggedCall] = {}
+        for call in sorted(self.calls, key=lambda call: call.arrival_ms):
+            first.setdefault(call.workflow, call)
+        return min(answered, key=lambda call: call.arrival_ms + call.latency_ms).cold_start and all(
+            call.cold_start or call.result != "hit" for call in first.values()
         )
 
     def rates_rps(self) -> dict[WorkflowKey, float]:
@@ -159,6 +178,7 @@ def _call(fields: dict[str, Any], catalogue: Catalogue) -> LoggedCall:
         result=fields["result"],
         latency_ms=latency_ms,
         allowed_ms=_duration_ms(fields, "allowed_s"),
+        cold_start=bool(fields.get("cold_start")),
     )
 
 

@@ -1,5 +1,6 @@
 """vCPUs and memory of GPU nodes for each of their GPUs: what a new pod's size depends on."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -22,6 +23,15 @@ class PerGpu(NamedTuple):
 
     vcpus: float | None
     memory_mib: Mapping[str, int]
+
+
+class NodeKind(NamedTuple):
+    """Resources of a node whose GPUs are alike; `memory_mib` is that of one GPU."""
+
+    gpus: int
+    gpu_model: str
+    cpus: int
+    memory_mib: int
 
 
 class GpuNodes:
@@ -51,6 +61,19 @@ class GpuNodes:
         """Remove a node."""
         self._nodes.pop(item["metadata"]["name"], None)
         self._report()
+
+    def kinds(self) -> Counter[NodeKind]:
+        """Count the nodes with healthy GPUs by kind.
+
+        A node with unlike GPUs counts as several, among which its vCPUs are divided.
+        """
+        kinds: Counter[NodeKind] = Counter()
+        for node in self._nodes.values():
+            healthy = Counter((gpu.model, gpu.memory_mib) for gpu in node.gpus if gpu.healthy)
+            for (model, memory_mib), gpus in healthy.items():
+                cpus = node.cpu_milli * gpus // (1000 * healthy.total())
+                kinds[NodeKind(gpus, model, cpus, memory_mib)] += 1
+        return kinds
 
     def _set(self, raw: Mapping[str, Any]) -> None:
         name = str(raw["metadata"]["name"])

@@ -26,8 +26,9 @@ _BATCH_FIELDS: Final = (
 
 # Tuples of numbers and texts alone: on the path of each request, and the garbage collector leaves
 # them out once it has seen them.
-Call = tuple[float, str, str, CallResult, float, float]
-"""End, namespace, workflow, result, arrival and deadline; times in ms."""
+Call = tuple[float, str, str, CallResult, float, float, bool]
+"""End, namespace, workflow, result, arrival, deadline, and true if it waited for the start of a
+pod; times in ms."""
 Batch = tuple[float, str, str, str, int, float, float, str, int, int]
 """End in ms, then the values of `_BATCH_FIELDS`."""
 
@@ -44,11 +45,13 @@ class CallLog:
         self._batches: deque[Batch] = deque(maxlen=calls_max)
         self._is_logged = log.is_enabled_for(logging.DEBUG)
 
-    def call_ended(self, request: Request, result: CallResult, ended_ms: float) -> None:
+    def call_ended(
+        self, request: Request, result: CallResult, ended_ms: float, *, cold_start: bool
+    ) -> None:
         """Note the end of a call; one of a single stage is left out."""
         if request.only is None:
             arrival_ms, deadline_ms = request.arrival_ms, request.deadline_ms
-            call = (ended_ms, *request.workflow, result, arrival_ms, deadline_ms)
+            call = (ended_ms, *request.workflow, result, arrival_ms, deadline_ms, cold_start)
             self._calls.append(call)
             if self._is_logged:
                 log.debug(CALL_ENDED, **_fields_of_call(call))
@@ -87,13 +90,14 @@ class CallLog:
 
 
 def _fields_of_call(call: Call) -> dict[str, Any]:
-    ended_ms, namespace, workflow, result, arrival_ms, deadline_ms = call
+    ended_ms, namespace, workflow, result, arrival_ms, deadline_ms, cold_start = call
     return {
         "namespace": namespace,
         "workflow": workflow,
         "result": result,
         "latency_s": (ended_ms - arrival_ms) / 1000,
         "allowed_s": (deadline_ms - arrival_ms) / 1000,
+        "cold_start": cold_start,
     }
 
 

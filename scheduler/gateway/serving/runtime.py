@@ -23,6 +23,7 @@ from scheduler.gateway.serving.batch_runner import BatchRunner
 from scheduler.gateway.serving.call_log import CallLog
 from scheduler.gateway.serving.call_trace import TraceRing
 from scheduler.gateway.serving.connected_pods import ConnectedPods, ConnectServer
+from scheduler.gateway.serving.dispatch_timer import DispatchTimer
 from scheduler.gateway.serving.pod_probes import PodProbes
 from scheduler.gateway.serving.recorder import CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
@@ -70,8 +71,9 @@ class Runtime:
         self._on_late: OnLate = on_late
         self._dispatcher = Dispatcher(self, rules)
         self._loop = asyncio.get_running_loop()
+        self._timer = DispatchTimer(self._dispatcher, self._loop)
         self._pods = ConnectedPods(connect)
-        self._probes = PodProbes(self._dispatcher, self._pods, self._set_timer)
+        self._probes = PodProbes(self._dispatcher, self._pods, self._timer.set)
         self._workflows = WorkflowDirectory(self._pods)
         self._batches = BatchRunner(
             self._dispatcher,
@@ -79,13 +81,11 @@ class Runtime:
             self._workflows,
             recorder,
             self.call_log,
-            on_report=self._set_timer,
+            on_report=self._timer.set,
         )
         self._batches.on_unreachable = self._probes.pod_unreachable
         self._json_only: set[FunctionKey] = set()  # functions whose servers take no binary data
         self._closing: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._wake_ms = math.inf
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -94,7 +94,7 @@ class Runtime:
 
     def now_ms(self) -> float:
         """Return the time of the event loop's clock."""
-        return 1000 * self._loop.time()
+        return self._timer.now_ms()
 
     def unix_offset_ms(self) -> float:
         """Return Unix time at zero of that clock."""
@@ -165,7 +165,7 @@ class Runtime:
             end_s = (call.arrival_ms + timeout_ms) / 1000
             timer = self._loop.call_at(end_s, served_call.time_out, timeout_ms)
         answer.add_done_callback(lambda _: self._call_ended(request, served_call, timer))
-        self._set_timer()
+        self._timer.set()
         if request.waiting:
             self.on_waiting()
         return answer
@@ -206,8 +206,7 @@ class Runtime:
         """End all batches and connections."""
         for name in self._pods.names():
             self.remove_pod(name)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     # -- documents and pods --------------------------------------------------------------------
@@ -215,7 +214,7 @@ class Runtime:
     def set_profile(self, profile: FunctionProfile) -> None:
         """Add or replace a profile, before the workflows and servers that use it."""
         self._dispatcher.set_profile(profile)
-        self._set_timer()
+        self._timer.set()
 
     def set_workflow(self, workflow: Workflow) -> None:
         """Add or replace a workflow.
@@ -226,13 +225,13 @@ class Runtime:
         on_late = workflow.spec.on_late or self._on_late
         self._dispatcher.set_workflow(workflow, on_late=on_late, now_ms=self.now_ms())
         self._workflows.add(ServedWorkflow(workflow))
-        self._set_timer()
+        self._timer.set()
 
     def remove_workflow(self, key: WorkflowKey) -> None:
         """Remove a workflow; its open calls are refused."""
         if self._workflows.remove(key):
             self._dispatcher.remove_workflow(key, self.now_ms())
-            self._set_timer()
+            self._timer.set()
 
     def set_server(self, server: FunctionServer, profile: FunctionProfile) -> None:
         """Add or replace the server of a function and its profile, before its pods."""
@@ -243,7 +242,7 @@ class Runtime:
             self._json_only.add(function)
         else:
             self._json_only.discard(function)
-        self._set_timer()
+        self._timer.set()
 
     def remove_server(self, function: FunctionKey) -> None:
         """Forget the server of a function, whose pods are removed."""
@@ -255,7 +254,7 @@ class Runtime:
         pod = Pod(name, function, share, slots=slots, ready_ms=ready_ms, pooled=pooled)
         self._pods.expect(pod)
         self._dispatcher.add_pod(pod, self.now_ms())
-        self._set_timer()
+        self._timer.set()
 
     def add_pod(self, server_pod: ServerPod) -> None:
         """Add a pod of a known server; it gets batches once it is ready."""
@@ -270,7 +269,7 @@ class Runtime:
             self._dispatcher.add_pod(pod, now_ms)
         if pod.state is PodState.READY and (connected := self._pods.get(pod.name)) is not None:
             self._probes.start(connected)
-        self._set_timer()
+        self._timer.set()
 
     def is_running(self, name: str) -> bool:
         """Return true if a pod has a batch."""
@@ -288,7 +287,7 @@ class Runtime:
         if connected is not None and connected.pod.state is not PodState.READY:
             self._dispatcher.pod_ready(connected.pod, self.now_ms())
             self._probes.start(connected)
-            self._set_timer()
+            self._timer.set()
 
     def drain_pod(self, name: str) -> None:
         """Give a pod no further batch; those on it run to their end."""
@@ -296,7 +295,7 @@ class Runtime:
             self._dispatcher.drain_pod(connected.pod)
             self._probes.stop(connected)
             connected.server.close_idle()
-            self._set_timer()
+            self._timer.set()
 
     def remove_pod(self, name: str) -> None:
         """Remove a pod that is gone; its batches go to another one."""
@@ -313,24 +312,24 @@ class Runtime:
         closing = self._loop.create_task(connected.server.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-        self._set_timer()
+        self._timer.set()
 
     # -- slices --------------------------------------------------------------------------------
 
     def set_slice(self, gpu_slice: Slice) -> None:
         """Add or replace a slice, or begin what its tokens allow now."""
         self._dispatcher.set_slice(gpu_slice, self.now_ms())
-        self._set_timer()
+        self._timer.set()
 
     def close_slice(self, namespace: str, gpu: str) -> None:
         """Begin no batch in a slice; those that run go on."""
         self._dispatcher.close_slice(namespace, gpu, self.now_ms())
-        self._set_timer()
+        self._timer.set()
 
     def remove_slice(self, namespace: str, gpu: str) -> None:
         """Remove a slice in which nothing runs."""
         self._dispatcher.remove_slice(namespace, gpu, self.now_ms())
-        self._set_timer()
+        self._timer.set()
 
     # -- actions of the dispatcher -------------------------------------------------------------
 
@@ -381,25 +380,5 @@ class Runtime:
         if not request.ended:  # the client has gone, or its limit is over
             served_call.add_waits(request.waiting, self._dispatcher.functions)
             self._dispatcher.cancel(request, now_ms)
-            self._set_timer()
+            self._timer.set()
         served_call.record(self._recorder, self.traces, self.call_log, request, now_ms)
-
-    # -- time ----------------------------------------------------------------------------------
-
-    def _set_timer(self) -> None:
-        """Wake the dispatcher when it needs it."""
-        wake_ms = self._dispatcher.wake_at_ms
-        if wake_ms == self._wake_ms:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._wake_ms = wake_ms
-        self._timer = None
-        if wake_ms < math.inf:
-            self._timer = self._loop.call_at(wake_ms / 1000, self._wake)
-
-    def _wake(self) -> None:
-        now_ms = max(self.now_ms(), self._wake_ms)  # seconds times 1000 may round below it
-        self._timer, self._wake_ms = None, math.inf
-        self._dispatcher.wake(now_ms)
-        self._set_timer()

@@ -121,7 +121,8 @@ class ServedCall:
         result = self._report(recorder, ended_ms - request.arrival_ms)
         if result is None:
             return
-        call_log.call_ended(request, result, ended_ms)
+        cold_start = result != "dropped" and self.answer.result().cold_start
+        call_log.call_ended(request, result, ended_ms, cold_start=cold_start)
         if traces.takes(result, self.call.headers):
             trace = self._trace(request, result, ended_ms)
             traces.add(trace)

@@ -11,17 +11,12 @@ from scheduler.ledger.reservation import Reservation
 from scheduler.model.catalogue import Catalogue
 from studies.colocation.simulation import colocate
 from studies.colocation.training_workers import TrainingClass, TrainingWorker
-from workbench.profiles.generated import (
-    FUNCTIONS,
-    WORKFLOWS,
-    generated_profile,
-    generated_workflow,
-)
+from workbench.profiles.generated import samples
 from workbench.simulation.engine import simulate
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import Paper
 
-SAMPLES = Catalogue.of([*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)])
+SAMPLES = Catalogue.of(samples())
 KEYS = tuple(sorted(SAMPLES.workflows))
 REQUESTS = 250
 SHARES = TrainingClass(percents=(100, 50, 25, 10), restart_s=0.5, checkpoint_s=1.0, release_ms=0.0)

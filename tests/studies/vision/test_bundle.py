@@ -39,7 +39,7 @@ def test_the_bundle_reads_as_one(tmp_path, monkeypatch):
     ]
     ratios = {name: dict.fromkeys(names, 0.125) for name in names}
     out = tmp_path / "h100.yaml"
-    options = SimpleNamespace(out=out, license="Apache-2.0", machine="1 x H100")
+    options = SimpleNamespace(out=out, license="Apache-2.0", machine="1 x H100", cpus=[])
     measure.write_bundle(points, ratios, options)
     bundle = read_bundle(out.read_text(encoding="utf-8"), str(out))
     assert bundle.header.spec.driver == "580.159.04"

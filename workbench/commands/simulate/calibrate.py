@@ -79,7 +79,8 @@ def compare_log(
         UnknownDocumentError,
         RunError,
     ):
-        experiment, documents = read_scenario(scenario, options, ())
+        cluster = None if log is not None else _cluster(url, kubeconfig)
+        experiment, documents = read_scenario(scenario, options, (), cluster=cluster)
         catalogue = Catalogue.of(documents)
         job = experiment.jobs()[0]
         if log is None:
@@ -87,7 +88,8 @@ def compare_log(
         else:
             logged = read_log(log, catalogue)
         if change:
-            experiment, _ = read_scenario(scenario, {**options, **changes}, assignments)
+            options |= changes
+            experiment, _ = read_scenario(scenario, options, assignments, cluster=cluster)
             trial = experiment.jobs()[0]
             factor = trial.scenario.slo_factor * (slo_factor or 1.0)
             changed_scenario = trial.scenario.model_copy(update={"slo_factor": factor})
@@ -107,6 +109,12 @@ def compare_log(
     typer.echo(
         f"±: binomial interval of {calibration.measured.calls:,} calls at {100 * CONFIDENCE:.0f} %"
     )
+
+
+def _cluster(url: str, kubeconfig: Path | None) -> dict[str, Any] | None:
+    """Read nodes and settings of a gateway; None: it does not have them."""
+    by_gateway = asyncio.run(read_documents("/v1/cluster", url, kubeconfig))
+    return next(iter(by_gateway.values()), None)
 
 
 def _recent_calls(url: str, kubeconfig: Path | None, catalogue: Catalogue) -> GatewayLog:

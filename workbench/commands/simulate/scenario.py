@@ -1,9 +1,9 @@
 """Scenario of ``esg simulate``, from environment, file, options and ``--set``, in this order."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,22 +20,33 @@ from workbench.commands.simulate.jobs import documents_of
 from workbench.simulation.runs.experiment import Experiment
 from workbench.simulation.scenario import ScenarioError
 
-LIVE_SETTINGS = ("rules", "limits", "placement", "candidates", "margin_ratio")
 _NODE_KEYS = ("gpus_per_node", "gpu_models", "cpus", "memory_mib", "unlike_nodes")
+_KIND_KEYS = ("gpus", "gpu_model", "cpus", "memory_mib")
 _MILLI_PER_CPU = 1000
+_GATEWAY = "the gateway's /v1/cluster"
 _PLURALS = {"policy": "policies", "setting": "settings", "seed": "seeds"}
 
 
 class ScenarioKeys:
-    """Values by key, and the place where each one was set, for error messages."""
+    """Values by key, and the place where each one was set, for error messages.
 
-    def __init__(self) -> None:
-        """Start with the live service's settings of planning and placement."""
-        settings = read_settings()
-        self.values: dict[str, Any] = {key: getattr(settings, key) for key in LIVE_SETTINGS}
-        for key in ("rules", "limits"):
-            self.values[key] = asdict(self.values[key])
-        self._sources = dict.fromkeys(self.values, "environment ESG_…")
+    They start with the live service's settings of planning and placement.
+
+    Args:
+        cluster: nodes and settings of a gateway, as its ``/v1/cluster`` has them. Default: the
+            settings are those of the environment.
+    """
+
+    def __init__(self, cluster: Mapping[str, Any] | None = None) -> None:
+        if cluster is None:
+            self.values = read_settings().simulated
+            self._sources = dict.fromkeys(self.values, "environment ESG_…")
+            return
+        # Run times contain the network, and between two stages data pass the gateway.
+        self.values = {"bandwidth_mib_s": inf, **cluster}
+        if kinds := self.values.pop("node_kinds", None):
+            self.values |= _keys_of_kinds([kind for kind in kinds for _ in range(kind["count"])])
+        self._sources = dict.fromkeys(self.values, _GATEWAY)
 
     def read(self, file: Path) -> None:
         """Set the keys of a scenario file."""
@@ -79,7 +90,7 @@ class ScenarioKeys:
         nodes = self.values.get("nodes")
         if isinstance(nodes, str) and not nodes.isdecimal():
             for key in _NODE_KEYS:
-                if key in self.values:
+                if self._sources.get(key, _GATEWAY) != _GATEWAY:
                     raise _error(self._sources[key], key, f"{nodes} defines it; remove the key")
             self.values |= cluster_of(Path(nodes))
         self.values.setdefault("gpu_models", tuple(sorted(profiled_models(documents))))
@@ -105,6 +116,7 @@ def read_scenario(
     options: Mapping[str, Any],
     assignments: Iterable[str],
     trace: Path | None = None,
+    cluster: Mapping[str, Any] | None = None,
 ) -> tuple[Experiment, list[Document]]:
     """Read the experiment and its documents; a later argument takes precedence.
 
@@ -113,12 +125,13 @@ def read_scenario(
         options: values of keys by option; None: the option is absent.
         assignments: assignments ``key=value`` of ``--set``.
         trace: CSV of requests, a workload.
+        cluster: nodes and settings of a gateway, as `ScenarioKeys` takes them.
 
     Raises:
         DocumentError: a key, a value or a document is wrong.
         ScenarioError: the Node documents cannot be simulated.
     """
-    keys = ScenarioKeys()
+    keys = ScenarioKeys(cluster)
     if file is not None:
         keys.read(file)
     for option, value in options.items():
@@ -183,13 +196,19 @@ def cluster_of(file: Path) -> dict[str, Any]:
     kinds = {node.name: kind for node in nodes if (kind := _kind(file, node)) is not None}
     if not kinds:
         raise ScenarioError(f"{file}: no Node has a healthy GPU in its annotation")
-    first, *others = kinds.values()
+    return _keys_of_kinds(list(kinds.values()))
+
+
+def _keys_of_kinds(kinds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the keys of a scenario with a node of each kind."""
+    kinds = [{key: kind[key] for key in _KIND_KEYS} for kind in kinds]
+    first, *others = kinds
     unlike = Counter(
         tuple(kind.items())
         for kind in others
         if {**kind, "gpu_model": ""} != {**first, "gpu_model": ""}
     )
-    alike = [kind for kind in kinds.values() if tuple(kind.items()) not in unlike]
+    alike = [kind for kind in kinds if tuple(kind.items()) not in unlike]
     shared = {key: first[key] for key in ("cpus", "memory_mib")}
     return {
         "nodes": len(alike),
