@@ -14,7 +14,8 @@ reserve by the objective (`staffing`), and the backlog:
 - Down by half of the pods that nothing has needed for half a minute, the least recently used first;
   the last pod of a function once it has been idle for its keep-alive. Pods of a share that is no
   longer chosen go once the others suffice, one of a function in a second: where they were needed
-  after all, few are missing. Where a start finds no room, as many of them go as hold its resources.
+  after all, few are missing. Where a start finds no room, as many of them go as hold its resources;
+  in a pool, all that nothing needs of any function: they hold the memory.
 """
 
 from collections import defaultdict
@@ -275,6 +276,11 @@ class Scaler:
         stops: list[Pod] = []
         satisfied: list[PodStart] = []
         slices = self._slice_changes(now_ms)
+        crowded = {
+            (key[0], target.share.gpu_model)
+            for key, target in self._targets.items()
+            if target.pooled and target.failed_starts
+        }
         for key, target in self._targets.items():
             function = self._dispatcher.functions[key]
             limits = self._limits.get(key, _NO_LIMITS)
@@ -296,7 +302,8 @@ class Scaler:
             keep_ms = limits.keep_alive_ms
             if keep_ms is None:
                 keep_ms = self._keep_alives[key].rule.keep_ms
-            stops += stopped_pods(function, target, wanted, keep_ms, now_ms)
+            is_crowded = target.pooled and (key[0], target.share.gpu_model) in crowded
+            stops += stopped_pods(function, target, wanted, keep_ms, now_ms, is_crowded=is_crowded)
         starts.sort(key=lambda start: start[0])
         return PodChanges([start for _, start in starts], stops, satisfied, *slices)
 
