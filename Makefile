@@ -77,20 +77,22 @@ KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 check: setup ## the inner loop: lint, and at the same time every quick test that needs no control plane
 	@$(KEEP_GOING) --jobs --output-sync=target test-quick lint
 
-# Rooms whose quick tests share a process; the other rooms share one more. The processes take about equal time on two cores.
+# Rooms whose quick tests share a process; the other rooms share one more. Each takes about a quarter of the CPU time.
 # A process imports most of the package once; workers would collect all tests each, and one process waits too often.
+# Tests of servers hand over from thread to thread: what computes without a pause lets them go first.
 QUICK_ROOMS := agent+cli+gateway+server chart+contract+extender+webhook simulation+studies
 QUICK := $(BIN)/pytest -q -m "not e2e and not slow" --hypothesis-profile quick
+test-quick-others test-quick-simulation+studies lint: LATER := nice -n 5
 rooms = $(addprefix tests/,$(subst +, ,$(1)))
 
 .PHONY: test-quick test-quick-others $(QUICK_ROOMS:%=test-quick-%)
 test-quick: test-quick-others $(QUICK_ROOMS:%=test-quick-%)
 
 test-quick-others: setup
-	@$(QUICK) $(addprefix --ignore=,$(call rooms,$(QUICK_ROOMS)))
+	@$(LATER) $(QUICK) $(addprefix --ignore=,$(call rooms,$(QUICK_ROOMS)))
 
 $(QUICK_ROOMS:%=test-quick-%): test-quick-%: setup
-	@$(QUICK) $(call rooms,$*)
+	@$(LATER) $(QUICK) $(call rooms,$*)
 
 .PHONY: test
 test: setup $(CHECKERS) $(MODEL_SERVERS) ## everything: lint, all tests, the search without its compiler, the gateway with one, the wheel (needs Go; on kind where it can be)
@@ -175,11 +177,11 @@ test-nojit-placement: setup
 	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q tests/placement
 
 .PHONY: test-compiled
-test-compiled: setup ## the gateway's data path and the kernels compiled, as in the image: tests of their rooms (needs a C compiler)
+test-compiled: setup ## the gateway's data path, the simulator and the kernels compiled, as in the image: tests of their rooms (needs a C compiler)
 	@if command -v cc >/dev/null || [ "$$CI" = true ]; then \
 	    $(MAKE) --no-print-directory $(COMPILED) && PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -q \
 	        -o "pythonpath=build/compiled ." -m "not replaces" \
-	        tests/dispatch tests/gateway tests/oip tests/placement tests/search tests/simulation/test_warm.py; \
+	        tests/dispatch tests/gateway tests/ledger tests/oip tests/placement tests/search tests/simulation; \
 	else echo "tests of the compiled form are left out: there is no C compiler (cc)"; fi
 
 .PHONY: test-wheel
@@ -240,6 +242,7 @@ bench-oip: setup ## CPU time per request of the gateway's messages: parse, join,
 .PHONY: bench-gateway
 bench-gateway: $(COMPILED) build/ray/.installed ## CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy and Ray Serve (needs Go)
 	@$(BIN)/python -m bench.gateway --project build/compiled
+	@$(BIN)/python -m bench.gateway --project build/compiled --recording --rounds 20
 
 .PHONY: bench-dispatch
 bench-dispatch: setup ## CPU time of the gateway's decisions with 200 warm pods and with 400 pooled ones
@@ -267,7 +270,7 @@ bench-policies: setup ## cost of splitting the SLO: policy esg against exact; wr
 bench-objective: setup ## requests in time and their cost by objective and spread of run times; writes docs/objective.md
 	@$(BIN)/python -m studies.plans.objective
 
-# Long simulations run the gateway's dispatcher compiled, as the image does, where there is a C compiler.
+# Long simulations run compiled, as in the image, where there is a C compiler.
 SIMULATOR := $(if $(shell command -v cc),$(COMPILED))
 SIMULATE := $(if $(SIMULATOR),PYTHONPATH=$(CURDIR)/build/compiled) $(BIN)/python -P
 
@@ -362,7 +365,7 @@ lint: setup ## style, names and wording, layers of the packages, types
 	$(BIN)/ruff check .
 	$(BIN)/python -m tools.naming
 	$(BIN)/lint-imports
-	$(BIN)/mypy
+	$(LATER) $(BIN)/mypy
 
 .PHONY: lint-chart
 lint-chart: setup $(CHECKERS) ## check the chart with checkov and kube-score, the Dockerfile with hadolint (needs Go)

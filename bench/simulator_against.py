@@ -3,7 +3,8 @@
     python -m bench.simulator_against COMMIT [--compiled FOLDER]
 
 The commit is checked out into a folder of its own. All sides run in turn, each run in a process of
-its own, by CPU time; the medians are compared. Commits before the package `workbench` have no fixed
+its own, by CPU time; a ratio is the median of those of the rounds. The start of a run is left out:
+a short run is subtracted from a long one. Commits before the package `workbench` have no fixed
 shares: they are compared with `resizable`, so that both do the same work. ``--compiled`` names a
 folder with this project as the image has it, as sweeps run it: it must give the same results, byte
 by byte, or the exit status is 1.
@@ -18,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parents[1]
 SETTING, ROUNDS = "moderate-normal", 3
-REQUESTS = {"warm": 20_000, "exact": 20_000}  # by policy
+FEW, MANY = 2_000, 12_000  # requests
+POLICIES = ("warm", "exact")
 
 _RUN = """
 import hashlib, json
@@ -34,11 +37,19 @@ def recorded(*arguments, **keys):
     result = simulate(*arguments, **keys)
     return result
 simulator.simulate = recorded
-simulator.run({policy!r}, {setting!r}, 1_000)  # compiles and loads the kernels
-measured = simulator.run({policy!r}, {setting!r}, {requests})
+simulator.run({policy!r}, {setting!r}, {few})  # compiles and loads the kernels
+few, many = (simulator.run({policy!r}, {setting!r}, count) for count in ({few}, {many}))
 digest = hashlib.sha256(json.dumps(result.as_json()).encode()).hexdigest()
-print(json.dumps([measured.events / measured.cpu_s, digest]))
+print(json.dumps([(many.events - few.events) / (many.cpu_s - few.cpu_s), many.events, digest]))
 """
+
+
+class SimulatorSpeed(NamedTuple):
+    """Events a second of a run, its events, and the digest of its result."""
+
+    events_per_s: float
+    events: int
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +60,9 @@ class Side:
     checkout: Path
     path: tuple[Path, ...] = ()
 
-    def run(self, policy: str) -> tuple[float, str]:
-        """Run once; return the events a second, and the digest of the result."""
-        code = _RUN.format(policy=policy, setting=SETTING, requests=REQUESTS[policy])
+    def run(self, policy: str) -> SimulatorSpeed:
+        """Run once."""
+        code = _RUN.format(policy=policy, setting=SETTING, few=FEW, many=MANY)
         python_path = os.pathsep.join(map(str, (*self.path, self.checkout)))
         done = subprocess.run(
             [sys.executable, "-P", "-c", code],
@@ -63,22 +74,26 @@ class Side:
         )
         if done.returncode:
             sys.exit(f"error: the run of {self.name} failed:\n{done.stderr}")
-        events_per_s, digest = json.loads(done.stdout.splitlines()[-1])
-        return events_per_s, digest
+        return SimulatorSpeed(*json.loads(done.stdout.splitlines()[-1]))
 
 
 def compare(policy: str, sides: list[Side]) -> bool:
     """Measure all sides in turn, and print the medians; return true if equal code is equal."""
     rounds = [[side.run(policy) for side in sides] for _ in range(ROUNDS)]
-    before_per_s, *_ = medians = [
-        median(events_per_s for events_per_s, _ in of_side) for of_side in zip(*rounds, strict=True)
-    ]
-    for side, events_per_s in zip(sides, medians, strict=True):
-        ratio = events_per_s / before_per_s
-        print(f"{policy:6} {side.name:15} {events_per_s:9,.0f} events/s  {ratio:.2f}", flush=True)
-    digests = {digest for run in rounds for _, digest in run[1:]}
+    for side, runs in zip(sides, zip(*rounds, strict=True), strict=True):
+        events_per_s = median(run.events_per_s for run in runs)
+        ratio = median(
+            run.events_per_s / before.events_per_s
+            for run, (before, *_) in zip(runs, rounds, strict=True)
+        )
+        print(
+            f"{policy:6} {side.name:15} {runs[0].events / MANY:5.2f} events a request "
+            f"{events_per_s:9,.0f} events/s  {ratio:.2f}",
+            flush=True,
+        )
+    digests = {run.digest for runs in rounds for run in runs[1:]}
     print(f"{policy}: {'the results here are equal' if len(digests) == 1 else 'results differ'}")
-    print(f"{policy}_events_per_s: {medians[-1]:.0f}  vs_before: {medians[-1] / before_per_s:.2f}")
+    print(f"{policy}_events_per_s: {events_per_s:.0f}  vs_before: {ratio:.2f}")
     return len(digests) == 1
 
 
@@ -98,7 +113,7 @@ def main() -> int:
         if options.compiled is not None:
             sides.append(Side("here, compiled", REPOSITORY, (options.compiled.resolve(),)))
         try:
-            is_equal = [compare(policy, sides) for policy in REQUESTS]
+            is_equal = [compare(policy, sides) for policy in POLICIES]
         finally:
             subprocess.run([*git, "remove", "--force", str(before)], check=True)
     return 0 if all(is_equal) else 1

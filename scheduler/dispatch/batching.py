@@ -22,7 +22,7 @@ from scheduler.dispatch.pods import Pod, Run
 from scheduler.dispatch.requests import Job
 from scheduler.dispatch.share_classes import ShareClass
 from scheduler.dispatch.warm_plans import StagePlan, WarmPlans
-from scheduler.dispatch.workflow_queues import DueQueue, FunctionState, with_jobs
+from scheduler.dispatch.workflow_queues import DueQueue, FunctionState
 from scheduler.model.plan import Prices
 
 LATE_MS = 10_000.0  # after its deadline, a late job may run though others may need the pod
@@ -66,13 +66,12 @@ class DispatchPass:
         self._drop_overdue()
         waiting: set[DueQueue] = set()
         while self._has_open_pod and len(waiting) < PROMISES_MAX:
-            queues = [q for q in with_jobs(self._function.queues) if q not in waiting]
-            if not queues:
+            queue = self._first_due(waiting)
+            if queue is None:
                 break
-            queue = min(queues, key=self._due)
             if not self._serve_first(queue):
                 waiting.add(queue)
-        if self._has_open_pod:
+        if self._function.late_rows and self._has_open_pod:
             self._serve_late()
         for queue in self._function.queues:
             if queue.workflow.on_late == "drop" and queue.jobs:
@@ -89,11 +88,29 @@ class DispatchPass:
 
     @property
     def _has_open_pod(self) -> bool:
-        return any(pod not in self._promised_ms for pod in self._function.pool.open)
+        pods, promised_ms = self._function.pool.open, self._promised_ms
+        if len(pods) > len(promised_ms):
+            return True
+        return any(pod not in promised_ms for pod in pods)
 
-    def _due(self, queue: DueQueue) -> tuple[float, int]:
-        """Order by the latest end of this stage with which the other stages can be in time."""
-        return queue.deadline_ms - self._plan(queue).fastest_ms, queue.number
+    def _first_due(self, waiting: set[DueQueue]) -> DueQueue | None:
+        """Return the queue, but for those that wait, whose stage must end first.
+
+        That is the latest end with which the other stages can be in time.
+        """
+        first: DueQueue | None = None
+        first_ms = inf
+        for queue in self._function.queues:
+            if not queue.jobs or queue in waiting:
+                continue
+            due_ms = queue.deadline_ms - self._plan(queue).fastest_ms
+            if (
+                first is None
+                or due_ms < first_ms
+                or (due_ms == first_ms and queue.number < first.number)
+            ):
+                first, first_ms = queue, due_ms
+        return first
 
     def _plan(self, queue: DueQueue) -> StagePlan:
         return self._plans.stage(queue.workflow.key, queue.name)
@@ -201,13 +218,14 @@ class DispatchPass:
             if share_class.dollars is None:
                 share_class.dollars = row_dollars(share_class, self._prices)
             dollars = share_class.dollars
-            for pod in self._pods(share_class, job.node, avoided):
+            pod = self._pod(share_class, job.node, avoided)
+            if pod is not None:
                 free_in_ms = self._free_in_ms(pod) + self._function.settings.overhead_ms
                 if free_in_ms < inf:
                     places.append(PodOption(pod, free_in_ms, share_class.rows, dollars))
         return places
 
-    def _pods(self, share_class: ShareClass, node: str, avoided: frozenset[str]) -> list[Pod]:
+    def _pod(self, share_class: ShareClass, node: str, avoided: frozenset[str]) -> Pod | None:
         """Return an open pod, on the node if there is one; otherwise the pod that is free soonest.
 
         A busy pod of the same share can run the same batches, only later; so can an idle one that
@@ -216,13 +234,14 @@ class DispatchPass:
         best: Pod | None = None
         best_rank = (False, 0)
         closed: list[Pod] = []
+        promised_ms = self._promised_ms
         for pod in reversed(share_class.idle):
-            if pod in self._promised_ms or pod.name in avoided:
+            if pod in promised_ms or pod.name in avoided:
                 continue
             if (gpu_slice := pod.slice) is None:
                 rank = (pod.node == node or not node, 0)
                 if rank[0]:
-                    return [pod]
+                    return pod
             elif pod.is_open:
                 rank = (pod.node == node, gpu_slice.free_percent)
             else:
@@ -230,12 +249,23 @@ class DispatchPass:
                 continue
             if best is None or rank > best_rank:
                 best, best_rank = pod, rank
-        if best is not None:
-            return [best]
-        awaited = (pod for pod in self._promised_ms if pod.share == share_class.share)
-        busy = (pod for pod in (*share_class.busy, *awaited) if pod.name not in avoided)
-        soonest = min((*busy, *closed), key=self._free_in_ms, default=None)
-        return [] if soonest is None else [soonest]
+        return best or self._soonest(share_class, closed, avoided)
+
+    def _soonest(
+        self, share_class: ShareClass, closed: list[Pod], avoided: frozenset[str]
+    ) -> Pod | None:
+        """Return the busy or closed pod of a class that is free soonest."""
+        awaited = [pod for pod in self._promised_ms if pod.share == share_class.share]
+        soonest: Pod | None = None
+        soonest_ms = inf
+        for pods in (share_class.busy, awaited, closed):
+            for pod in pods:
+                if pod.name in avoided:
+                    continue
+                free_in_ms = self._free_in_ms(pod)
+                if soonest is None or free_in_ms < soonest_ms:
+                    soonest, soonest_ms = pod, free_in_ms
+        return soonest
 
     def _free_in_ms(self, pod: Pod) -> float:
         promised_ms = self._promised_ms.get(pod)

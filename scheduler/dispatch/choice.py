@@ -5,10 +5,10 @@ within the budget. A busy pod, or one that starts, is a place too: its batch beg
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from scheduler.dispatch.pods import Pod
 from scheduler.dispatch.share_classes import BatchRow
@@ -18,7 +18,7 @@ OnLate = Literal["cheapest", "fastest", "drop"]
 MARGIN_PARTS = 4  # of a margin that does not fit: three quarters, a half, a quarter, or none
 
 
-class PodOption(NamedTuple):
+class PodOption:
     """A pod that may run the next batch.
 
     Attributes:
@@ -27,19 +27,27 @@ class PodOption(NamedTuple):
         dollars: cost per request of each row.
     """
 
-    pod: Pod
-    free_in_ms: float
-    rows: Sequence[BatchRow]
-    dollars: Sequence[float]
+    __slots__ = ("dollars", "free_in_ms", "pod", "rows")
+
+    def __init__(
+        self, pod: Pod, free_in_ms: float, rows: tuple[BatchRow, ...], dollars: list[float]
+    ) -> None:
+        self.pod = pod
+        self.free_in_ms = free_in_ms
+        self.rows = rows
+        self.dollars = dollars
 
 
-class BatchOption(NamedTuple):
+class BatchOption:
     """A row on a place, with the cheapest completion of the workflow through it."""
 
-    dollars: float
-    path_ms: float
-    place: PodOption
-    row: BatchRow
+    __slots__ = ("dollars", "path_ms", "place", "row")
+
+    def __init__(self, dollars: float, path_ms: float, place: PodOption, row: BatchRow) -> None:
+        self.dollars = dollars
+        self.path_ms = path_ms
+        self.place = place
+        self.row = row
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +62,22 @@ class Batches:
     rows_min: int
     rows_max: int
 
-    def suit(self, rows: Sequence[BatchRow]) -> range:
-        """Return the indices of the rows that suit; the nearest one where none does.
+    def suit(self, rows: tuple[BatchRow, ...]) -> tuple[int, int]:
+        """Return the range of indices of the rows that suit; the nearest one where none does.
 
         No batch is larger than the rows that wait, unless even the smallest is.
         """
-        first = 0
-        while first < len(rows) - 1 and rows[first].batch < self.rows_min:
+        first, last = 0, len(rows) - 1
+        while first < last and rows[first].batch < self.rows_min:
             first += 1
         end = first + 1
-        while end < len(rows) and rows[end].batch <= self.rows_max:
+        while end <= last and rows[end].batch <= self.rows_max:
             end += 1
-        return range(first, end)
+        return first, end
 
 
-class OtherStageCosts(NamedTuple):
+@dataclass(slots=True)
+class OtherStageCosts:
     """Least cost of all stages behind the current one, by the time that is left for them.
 
     Attributes:
@@ -76,8 +85,8 @@ class OtherStageCosts(NamedTuple):
         dollars: strictly falling, as long.
     """
 
-    time_ms: Sequence[float]
-    dollars: Sequence[float]
+    time_ms: list[float]
+    dollars: list[float]
 
     def cost_dollars(self, remaining_ms: float) -> float:
         """Return the least cost within a time; inf if the stages cannot end within it."""
@@ -86,25 +95,32 @@ class OtherStageCosts(NamedTuple):
 
 
 def cheapest_in_time(
-    places: Iterable[PodOption], batches: Batches, others: OtherStageCosts, budget_ms: float
+    places: Sequence[PodOption], batches: Batches, others: OtherStageCosts, budget_ms: float
 ) -> BatchOption | None:
     """Return the cheapest completion within the budget, among equal ones the soonest; or None."""
     limit_ms = budget_ms + abs(budget_ms) * ROUNDING
+    least_ms = others.time_ms[0]
     best: BatchOption | None = None
     for place in places:
-        for i in batches.suit(place.rows):
-            stage_ms = place.free_in_ms + place.rows[i].latency_ms
+        rows = place.rows
+        first, end = batches.suit(rows)
+        for i in range(first, end):
+            stage_ms = place.free_in_ms + rows[i].latency_ms
             others_dollars = others.cost_dollars(limit_ms - stage_ms)
             if others_dollars < inf:
                 dollars = place.dollars[i] + others_dollars
-                path_ms = stage_ms + others.time_ms[0]
-                if best is None or (dollars, path_ms) < best[:2]:
-                    best = BatchOption(dollars, path_ms, place, place.rows[i])
+                path_ms = stage_ms + least_ms
+                if (
+                    best is None
+                    or dollars < best.dollars
+                    or (dollars == best.dollars and path_ms < best.path_ms)
+                ):
+                    best = BatchOption(dollars, path_ms, place, rows[i])
     return best
 
 
 def without_limit(
-    places: Iterable[PodOption],
+    places: Sequence[PodOption],
     batches: Batches,
     others: OtherStageCosts,
     *,
@@ -117,7 +133,8 @@ def without_limit(
     """
     best: BatchOption | None = None
     for place in places:
-        for i in batches.suit(place.rows):
+        first, end = batches.suit(place.rows)
+        for i in range(first, end):
             run_ms = place.free_in_ms + place.rows[i].latency_ms
             if run_ms > run_max_ms:
                 continue

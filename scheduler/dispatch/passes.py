@@ -59,7 +59,11 @@ class Passes:
 
     def look_by_deadline(self, functions: dict[FunctionState, None], now_ms: float) -> None:
         """Begin batches; the function whose first row has the least time begins."""
-        self.look(sorted(functions, key=self._due_ms) if len(functions) > 1 else functions, now_ms)
+        with_rows = [function for function in functions if function.rows]
+        if len(with_rows) > 1:
+            self.look(sorted(functions, key=self._due_ms), now_ms)
+        else:
+            self.look(functions, now_ms)
 
     def look_at_pods(self, pods: Iterable[Pod], now_ms: float) -> None:
         """Begin batches after a change of the slice of some pods."""

@@ -6,23 +6,25 @@ decision looks at classes: at an idle pod of each, and at the one that is free s
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
 from scheduler.dispatch.run_times import Correction
 from scheduler.model.documents import FunctionProfile, GpuProfile, ProfiledConfiguration
 
 
-class BatchRow(NamedTuple):
+class BatchRow:
     """One profiled batch of a share.
 
     Attributes:
         latency_ms: expected run time; ``profiled_ms`` is the profile's, without correction.
     """
 
-    batch: int
-    latency_ms: float
-    profiled_ms: float
+    __slots__ = ("batch", "latency_ms", "profiled_ms")
+
+    def __init__(self, batch: int, latency_ms: float, profiled_ms: float) -> None:
+        self.batch = batch
+        self.latency_ms = latency_ms
+        self.profiled_ms = profiled_ms
 
 
 class ShareClass:

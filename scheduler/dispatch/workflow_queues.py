@@ -228,7 +228,10 @@ class WorkflowQueues:
     def later_wait_ms(self, stage: int) -> float:
         """Return the predicted wait at the stages behind one, on the longest way through them."""
         behind = self.graph.behind[stage]
-        if not behind:
+        for i in behind:
+            if self.queues[i].function.has_due_rows:
+                break
+        else:  # mostly
             return 0.0
         wait_ms: dict[int, float] = {}
         for i in behind:
@@ -320,6 +323,11 @@ class FunctionState:
             pods = (*share_class.idle, *share_class.busy)
             soonest_ms = min([soonest_ms, *(pod.free_in_ms(now_ms) for pod in pods)])
         return soonest_ms + self.serve_ms(self.rows) if soonest_ms < inf else inf
+
+    @property
+    def has_due_rows(self) -> bool:
+        """True if rows wait that can be in time."""
+        return self.rows != self.late_rows
 
     @property
     def due_wait_ms(self) -> float:

@@ -1,6 +1,6 @@
 """Names of the nodes under which each GPU is known."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import NamedTuple
 
 
@@ -29,12 +29,12 @@ class GpuNames:
 
     def __init__(self) -> None:
         self.shared: set[str] = set()
-        self._names: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._names: defaultdict[str, dict[str, int]] = defaultdict(dict)  # with their counts
 
     def add(self, uuid: str, node: str) -> set[str]:
         """Count a name; return all names of the GPU if it became shared, else none."""
         names = self._names[uuid]
-        names[node] += 1
+        names[node] = names.get(node, 0) + 1
         if len(names) == 1 or uuid in self.shared:
             return set()
         self.shared.add(uuid)

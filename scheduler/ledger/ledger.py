@@ -324,7 +324,9 @@ class Ledger:
         if self._demand is not None:
             self._count(reservation)
         if reservation.gpu_uuid is not None:
-            self._apply(self._names.add(reservation.gpu_uuid, reservation.node))
+            changed = self._names.add(reservation.gpu_uuid, reservation.node)
+            if changed:  # hardly ever
+                self._apply(changed)
 
     def _release(self, uid: str) -> Reservation | None:
         reservation = self._reservations.pop(uid, None)
@@ -338,7 +340,9 @@ class Ledger:
             if self._demand is not None:
                 self._demand.remove(uid)
             if reservation.gpu_uuid is not None:
-                self._apply(self._names.remove(reservation.gpu_uuid, reservation.node))
+                changed = self._names.remove(reservation.gpu_uuid, reservation.node)
+                if changed:
+                    self._apply(changed)
         return reservation
 
     def _count(self, reservation: Reservation) -> None:

@@ -52,15 +52,19 @@ class CandidateTable:
             self.arrays.gpu_percent[i] = configuration.gpu_percent
             self.arrays.memory_mib[i] = configuration.memory_mib
             self.arrays.cpu_milli[i] = cpu.with_configuration(configuration.cpu)
+        self._classes: dict[int, RequestClass] = {}  # by index of the candidate
 
     def request_class(self, index: int) -> RequestClass:
         """Return the class of a pod with the candidate at that index."""
-        arrays = self.arrays
-        return RequestClass(
-            int(arrays.cpu_milli[index]),
-            int(arrays.gpu_percent[index]),
-            int(arrays.memory_mib[index]),
-        )
+        request = self._classes.get(index)
+        if request is None:
+            arrays = self.arrays
+            request = self._classes[index] = RequestClass(
+                int(arrays.cpu_milli[index]),
+                int(arrays.gpu_percent[index]),
+                int(arrays.memory_mib[index]),
+            )
+        return request
 
     @cached_property
     def minimum_of_model(self) -> dict[str, tuple[int, int]]:

@@ -59,10 +59,17 @@ class FragmentationDelta:
         growth: growth of fragmentation on the GPU where it is smallest: percent of a GPU, times the
             number of pods in the mix, so that equal growths are equal integers.
         free_percent: free share of all the node's GPUs of the model before the grant.
+        usable_percent: scratch of the kernel, (`CLASSES_MAX`,).
     """
 
     growth: Int64Array
     free_percent: Int64Array
+    usable_percent: Int64Array
+
+    @classmethod
+    def of(cls, nodes: int) -> Self:
+        """Return arrays for so many nodes."""
+        return cls(*(np.zeros(count, np.int64) for count in (nodes, nodes, CLASSES_MAX)))
 
 
 class GpuStarts(NamedTuple):
@@ -82,17 +89,16 @@ def minimize_growth(  # noqa: PLR0913 - each by its name
     model: int,
     request: RequestClass,
     starts: GpuStarts,
-) -> FragmentationDelta:
+    delta: FragmentationDelta,
+) -> None:
     """Move a request to the GPU of each node where it adds least to fragmentation.
 
     Among GPUs with the same start as that of ``gpu_rows`` (n,): -1 where the request does not fit
     on the node, otherwise replaced by the GPU of smallest growth. ``model`` is the GPU model's
-    number.
+    number. ``delta`` is written.
     """
-    delta = FragmentationDelta(np.empty_like(gpu_rows), np.empty_like(gpu_rows))
     _minimize_growth(
         fleet, mix.arrays, node_rows, model, request.gpu_percent, request.memory_mib,
         request.cpu_milli, starts.ready_ms, starts.now_ms, starts.cold_ms,
-        np.empty_like(mix.arrays.pods), gpu_rows, delta.growth, delta.free_percent,
+        delta.usable_percent, gpu_rows, delta.growth, delta.free_percent,
     )  # fmt: skip
-    return delta

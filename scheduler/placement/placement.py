@@ -6,7 +6,6 @@ call names; the simulator places runs on all nodes, by the times when containers
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -117,20 +116,25 @@ class Placer:
         self.gpu_rows: Int64Array = np.empty(len(rows), np.int64)
         self.scores: Int64Array = np.zeros(len(rows), np.int64)
         self.fragmentation: FragmentationDelta | None = None
+        self._delta = FragmentationDelta.of(len(rows))
         self._node_rows = rows
         self._cold_ms = cold_ms
         self._policy = SPREAD if policy == "spread" else PACK
         self._mix_of = mix_of if policy == "defrag" else None
         self._node_count = max(len(fleet.nodes), 1)
         self._home, self._inverse = walk(home_key, self._node_count)
+        self._nodes_from_home: list[int] | None = None
         self._free_max_percent = np.empty(len(rows), np.int32)
         self._gpu_row = self.gpu_rows.data
 
-    @cached_property
+    @property
     def nodes_from_home(self) -> list[int]:
         """Rows of all nodes in the order of the walk from home."""
-        positions = walk_positions(self.home_key, np.arange(self._node_count), self._node_count)
-        return [int(row) for row in np.argsort(positions)][: len(self.fleet.nodes)]
+        if self._nodes_from_home is None:
+            positions = walk_positions(self.home_key, np.arange(self._node_count), self._node_count)
+            rows = np.argsort(positions).tolist()
+            self._nodes_from_home = rows[: len(self.fleet.nodes)]
+        return self._nodes_from_home
 
     def place(
         self,
@@ -192,14 +196,14 @@ class Placer:
             return None
         request = table.request_class(candidate_index)
         mix = self._mix_of(table.candidates[candidate_index].gpu_model)
+        policy, delta = self._policy, self._delta
         if len(mix.arrays.pods):
-            self.fragmentation = minimize_growth(
+            policy, self.fragmentation = DEFRAG, delta
+            minimize_growth(
                 arrays, mix, self._node_rows, self.gpu_rows,
                 model=int(table.arrays.model[candidate_index]), request=request, starts=starts,
+                delta=delta,
             )  # fmt: skip
-        policy, delta = DEFRAG, self.fragmentation
-        if delta is None:
-            policy, delta = self._policy, FragmentationDelta(self.gpu_rows, self.gpu_rows)
         best = _score_nodes(
             arrays, request.gpu_percent, self._node_rows, self.gpu_rows, starts.ready_ms,
             predecessors, self._home, self._inverse, self._node_count, policy,

@@ -80,7 +80,7 @@ def test_the_choice_is_the_plans_first_candidate(containers, queued, slack_ms, m
 def test_batches_are_no_larger_than_what_waits(waiting, rows_min):
     """A part with many rows needs a batch as large; nothing else makes one larger than its rows."""
     rows = ShareClass(SHARES[0], PROFILES[0], Correction()).rows
-    suiting = [rows[i].batch for i in Batches(rows_min, max(rows_min, waiting)).suit(rows)]
+    suiting = [rows[i].batch for i in range(*Batches(rows_min, max(rows_min, waiting)).suit(rows))]
     assert suiting
     assert min(suiting) >= rows_min
     assert all(batch <= max(rows_min, waiting) for batch in suiting[1:])

@@ -5,9 +5,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.ledger.demand_mix import DemandCounter
 from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
+from scheduler.placement.fragmentation import CLASSES_MAX, RequestClass, RequestMix
 from tests.examples import examples
 
 MODELS = ("A100", "T4")
@@ -54,7 +56,10 @@ steps = st.lists(
 
 def mix_of(ledger: Ledger, model: str) -> Counter:
     """Return the mix as a count of (vCPU, percent, memory)."""
-    mix = ledger.mix(model)
+    return counted(ledger.mix(model))
+
+
+def counted(mix: RequestMix) -> Counter:
     rows = zip(*(column.tolist() for column in mix.arrays), strict=True)
     return Counter({(cpu, percent, mib): times for cpu, percent, mib, times in rows})
 
@@ -88,3 +93,22 @@ def test_mix_counts_reservations_on_existing_gpus(steps):
                 ledger.mix("A100")
     for model in MODELS:
         assert mix_of(ledger, model) == expected(ledger, model)
+
+
+@examples(200)
+@given(
+    numbers=st.lists(st.integers(0, CLASSES_MAX + 4), max_size=120),
+    removed=st.randoms(use_true_random=False),
+)
+def test_mix_has_the_most_frequent_classes(numbers, removed):
+    """After each change, with more classes than a mix has, and some that request no share."""
+    counter, pods = DemandCounter(), []
+    for uid, number in enumerate(numbers):
+        request = RequestClass(1_000, number, 100)
+        counter.add(str(uid), "T4", request)
+        pods.append((str(uid), request))
+        if removed.random() < 0.45:
+            gone = pods.pop(removed.randrange(len(pods)))
+            counter.remove(gone[0])
+        expected_mix = RequestMix.of(Counter(request for _, request in pods))
+        assert counted(counter.mix("T4")) == counted(expected_mix)

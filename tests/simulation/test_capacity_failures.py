@@ -99,6 +99,7 @@ failures = st.lists(
 )
 
 
+@pytest.mark.replaces
 @examples(100)
 @given(
     data=st.data(),

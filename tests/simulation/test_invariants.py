@@ -120,6 +120,7 @@ policies = st.sampled_from(
 )
 
 
+@pytest.mark.replaces
 @examples(150)
 @given(data=st.data(), catalogue=catalogues(), scenario=scenarios, policy=policies)
 def test_laws_of_every_run(data, catalogue, scenario, policy):

@@ -25,6 +25,7 @@ def fixed(**changes):
     return quiet(resizable=False, **changes)
 
 
+@pytest.mark.replaces
 def test_an_idle_container_with_a_fixed_share_is_paid():
     """One container runs for 10 ms, and again after 1,000 ms."""
     result = run(fixed(), one_function(ROWS), Listed([0.0, 1_000.0]), cluster=WatchedCluster).result
@@ -43,6 +44,7 @@ def test_an_idle_container_that_may_change_its_share_costs_nothing():
     assert result.idle_dollars == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.replaces
 def test_an_idle_container_without_its_share_costs_nothing():
     """Its share is fixed, and it holds it only while it runs."""
     scenario = fixed(idle_share=False)
@@ -53,6 +55,7 @@ def test_an_idle_container_without_its_share_costs_nothing():
     assert result.idle_dollars == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.replaces
 def test_containers_of_all_shares_are_warm_where_idle_ones_hold_none():
     """Shares of more than a GPU are warm on it; a run waits until those that run leave room."""
     catalogue = one_function([(1, 1, 70, 10), (1, 1, 60, 12)], cold_start_ms=500.0)
@@ -155,6 +158,7 @@ class Doubles(Fixed):
         return 0.0 if key[2] == "s1" else None
 
 
+@pytest.mark.replaces
 def test_a_prewarmed_start_holds_its_share_and_is_paid():
     """The second stage's container starts for 200 ms while the first stage runs for 300."""
     catalogue = Catalogue.of(
@@ -174,6 +178,7 @@ def test_a_prewarmed_start_holds_its_share_and_is_paid():
     assert result.gpu_utilisation[0] > 0.5
 
 
+@pytest.mark.replaces
 @pytest.mark.parametrize("policy", ["exact", "minimum", "grandslam", "random"])
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_fixed_shares_stay_within_every_gpu_and_node(policy, nodes):
@@ -195,6 +200,7 @@ def test_fixed_shares_stay_within_every_gpu_and_node(policy, nodes):
     assert result.paid_dollars > result.ran_dollars
 
 
+@pytest.mark.replaces
 def test_what_is_paid_compares_with_the_least_cost_of_the_requests():
     """A single container that is never idle pays the bound; an idle one pays more."""
     busy = run(fixed(), one_function(ROWS), Listed([0.0, 10.0]), cluster=WatchedCluster).result

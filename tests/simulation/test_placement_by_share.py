@@ -31,6 +31,7 @@ def naive_place(dispatcher, queue, offers, inputs, now_ms):
     return None
 
 
+@pytest.mark.replaces
 @pytest.mark.parametrize("placement", ["pack", "defrag"])
 @pytest.mark.parametrize("idle_share", [True, False])
 @pytest.mark.parametrize("policy", ["exact", "grandslam", "random"])

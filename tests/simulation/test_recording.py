@@ -18,7 +18,7 @@ from workbench.simulation.recorder import UtilisationTrace
 )
 def test_the_fill_is_the_mean_over_time(changes, tail_ms):
     """Whatever the buckets, together they hold the whole integral; their number is bounded."""
-    fill = UtilisationTrace(100.0)
+    fill = UtilisationTrace(100)
     now_ms = area = held = 0.0
     for gap_ms, level in changes:
         area += held * gap_ms

@@ -212,6 +212,7 @@ def assert_same_grant(placed):
     assert granted["memory_mib"] == span.memory_mib
 
 
+@pytest.mark.replaces
 def test_one_at_a_time_all_is_the_same():
     """Configuration, node and GPU of every dispatch, wherever the function ran before."""
     numbers = [0, 1, 2, 3, 0, 3, 1, 2, 2, 0]
@@ -225,6 +226,7 @@ def test_one_at_a_time_all_is_the_same():
         assert placed.granted["gpu"] == placed.span.gpu
 
 
+@pytest.mark.replaces
 @pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "gap_ms"), [(12, 30), (8, 12)])
 def test_overlapping_only_two_things_differ(nodes, gap_ms):

@@ -2,9 +2,12 @@
 
 import pytest
 
+from scheduler.dispatch.pods import Pod, Share
+from scheduler.dispatch.pods import Run as PodRun
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
 from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
+from workbench.profiles.builders import profile, workflow
 from workbench.profiles.generated import samples
 from workbench.simulation.live.slices import CrowdedGpus
 from workbench.simulation.scenario import Failure, Scenario
@@ -12,6 +15,7 @@ from workbench.simulation.workloads.paper import Paper
 
 ROWS = [(1, 4, 40, 100), (1, 4, 50, 80)]
 SAMPLES = Catalogue.of(samples())
+SIX_PROCESSES_MIB = 1_024 + 6 * 100  # beside the context of the MPS server
 WHOLE_MS = Prices().request_cost_dollars(1.0, 16, 100, 1)  # of a node, dollars
 
 
@@ -70,6 +74,35 @@ def test_what_is_set_aside_is_paid_whatever_runs():
     assert result.ran_dollars < 0.7 * result.paid_dollars
 
 
+def test_processes_follow_the_mix_at_once_where_memory_is_short():
+    """Those that nothing needs any more end when others find no room, not half a minute later."""
+    catalogue = Catalogue.of(
+        [
+            document
+            for i in range(2)
+            for document in (
+                workflow([[]], slo_ms=150.0, name=f"w{i}", functions=[f"f{i}"]),
+                profile(f"f{i}", [(1, 1, 20, 50.0)], cold_start_ms=500.0),
+            )
+        ]
+    )
+    seconds, shift_s = 60, 40
+    rates = [(60, 2) if second < shift_s else (2, 60) for second in range(seconds)]
+    arrivals = sorted(
+        (1_000.0 * (second + (i + 0.5) / rate), number)
+        for second, pair in enumerate(rates)
+        for number, rate in enumerate(pair)
+        for i in range(rate)
+    )
+    times_ms, numbers = zip(*arrivals, strict=True)
+    listed = Listed(times_ms, numbers, tuple(catalogue.workflows))
+    scenario = quiet(nodes=2, memory_mib=SIX_PROCESSES_MIB, pool=True, pool_gpus=2)
+    recording = run(scenario, catalogue, listed, "warm")
+    after = [r for r in recording.requests if r.arrival_ms >= 1_000.0 * (shift_s + 6)]
+    in_time = [request.outcome == "hit" for request in after if request.workflow == 1]
+    assert sum(in_time) >= 0.99 * len(in_time)
+
+
 def test_slices_end_when_requests_do():
     """After a burst the pool shrinks; its last slice stays for the keep-alive."""
     catalogue = one_function(ROWS, slo_ms=400.0, cold_start_ms=500.0)
@@ -103,21 +136,24 @@ def test_without_an_arbiter_neighbours_slow_a_run_by_their_table_too():
     assert beside.hit_ratio <= alone.hit_ratio
 
 
-class _Share:
-    gpu_percent = 60
-
-
-class _Pod:
-    share = _Share()
-
-
-class _Run:
-    pod = _Pod()
+def run_of_60_percent():
+    pod = Pod("p", ("default", "f0"), Share("A100", 4, 60, 1_000))
+    return PodRun(
+        pod=pod,
+        workflow=("default", "w"),
+        stage=0,
+        jobs=[],
+        batch=1,
+        latency_ms=100.0,
+        profiled_ms=100.0,
+        begin_ms=0.0,
+        execute_ms=0.0,
+    )
 
 
 def test_runs_slow_down_in_proportion_to_their_shares():
     """Two runs of 60 % take 1.2 times as long while both run, and their usual time alone."""
-    gpus, first, second = CrowdedGpus(1), _Run(), _Run()
+    gpus, first, second = CrowdedGpus(1), run_of_60_percent(), run_of_60_percent()
     assert gpus.begin(0, first, 100.0, 0.0) == [(100.0, first)]
     assert gpus.begin(0, second, 50.0, 40.0) == [(112.0, first), (100.0, second)]
     assert gpus.end(0, first, 100.0) is None

@@ -75,6 +75,7 @@ def test_an_unlimited_network_has_no_slower_node():
         run(scenario, one_function([(1, 1, 100, 10)]), Listed([0.0]))
 
 
+@pytest.mark.replaces
 @examples(60)
 @given(
     data=st.data(),

@@ -24,7 +24,9 @@ from workbench.simulation.result import Result, Span
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.setup import SimulationState
 from workbench.simulation.stage_jobs import StageJob
-from workbench.simulation.workflow_state import SimulatedRequest, WorkflowState
+from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
+
+_ONE_ROW = (PlainPart(),)
 
 
 class WarmSimulation(SimulationLoop):
@@ -86,9 +88,13 @@ class WarmSimulation(SimulationLoop):
     # -- events --------------------------------------------------------------------------------
 
     def _timed(self, call: Callable[[], Any]) -> None:
-        began = perf_counter()
+        began_s = perf_counter()
         call()
-        self._planning_s += perf_counter() - began
+        self._decided(began_s)
+
+    def _decided(self, began_s: float) -> None:
+        """Count a call of the dispatcher, and wake it when it needs it."""
+        self._planning_s += perf_counter() - began_s
         self._calls += 1
         wake_ms = self._dispatcher.wake_at_ms
         if wake_ms < inf and wake_ms != self._woken_ms:
@@ -97,7 +103,9 @@ class WarmSimulation(SimulationLoop):
 
     def _arrive(self, workflow: WorkflowState, now_ms: float) -> None:
         request = self._new_request(workflow, now_ms)
-        self._timed(lambda: self._dispatcher.arrive(workflow.key, request, now_ms=now_ms))
+        began_s = perf_counter()
+        self._dispatcher.arrive(workflow.key, request, now_ms=now_ms)
+        self._decided(began_s)
 
     def _end_run(self, run: Run, now_ms: float) -> None:
         if run.ended:  # its GPU has failed
@@ -111,7 +119,9 @@ class WarmSimulation(SimulationLoop):
         self._executions.end(container)
         for job in run.jobs:
             job.request.payload.ran_on[run.stage] = container.node
-        self._timed(lambda: self._dispatcher.run_ended(run, now_ms))
+        began_s = perf_counter()
+        self._dispatcher.run_ended(run, now_ms)
+        self._decided(began_s)
 
     def _push_ends(self, ends: Iterable[tuple[float, Run]]) -> None:
         for end_ms, run in ends:
@@ -196,7 +206,7 @@ class WarmSimulation(SimulationLoop):
 
     def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[PlainPart]:  # noqa: ARG002 - its contract
         """Enter a stage with one row."""
-        return (PlainPart(),)
+        return _ONE_ROW
 
     def begin(self, run: Run) -> None:
         """Run a batch, for its profiled time with noise."""
@@ -204,10 +214,12 @@ class WarmSimulation(SimulationLoop):
         grant = container.grant
         queue = self._by_key[run.workflow].queues[run.stage]
         transfer_ms = 0.0
+        served: list[tuple[SimulatedRequest, StageQueue]] = []
         for job in run.jobs:
-            transfer_ms += queue.inputs.transfer_ms(job.request.payload.ran_on, container.node)
+            request: SimulatedRequest = job.request.payload
+            transfer_ms += queue.inputs.transfer_ms(request.ran_on, container.node)
+            served.append((request, queue))
         executes_ms = run.begin_ms + transfer_ms
-        served = [(job.request.payload, queue) for job in run.jobs]
         execution = self._executions.begin(
             container, run.profiled_ms, run.batch, executes_ms, served
         )

@@ -1,7 +1,6 @@
 """A run of a policy for stations: the loop's events, requests and speeds."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -19,18 +18,11 @@ from workbench.simulation.setup import SimulationState
 from workbench.simulation.stage_jobs import StageJob
 from workbench.simulation.stations.model_cache import ModelCache
 from workbench.simulation.stations.policy import StationPolicy
+from workbench.simulation.stations.queued_task import QueuedTask
 from workbench.simulation.stations.shared_gpu import SharedGpu, StageExecution
 from workbench.simulation.stations.station import StageTask, Station
 from workbench.simulation.windows import DollarsOverTime
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _QueuedTask(StageTask):
-    """A stage with what the loop knows of it."""
-
-    queue: StageQueue
-    job: Job
 
 
 class StationSimulation(SimulationLoop):
@@ -61,7 +53,7 @@ class StationSimulation(SimulationLoop):
         power = scenario.power
         self._gpu_watts = (power.gpu_max_watts - power.gpu_idle_watts) / 100
         self._cpu_watts = power.vcpu_watts
-        self._waiting: dict[_QueuedTask, None] = {}
+        self._waiting: dict[QueuedTask, None] = {}
         self._runs = self._loads = self._calls = 0
         self._planning_s = self._last_begun_ms = 0.0
         self._woken_ms = inf
@@ -131,7 +123,7 @@ class StationSimulation(SimulationLoop):
         for stage, branch in zip(stages, job.branches(len(stages), now_ms), strict=True):
             queue = workflow.queues[stage]
             request = job.request
-            task = _QueuedTask(
+            task = QueuedTask(
                 key=queue.key,
                 stage=stage,
                 request=request.number,
@@ -168,7 +160,7 @@ class StationSimulation(SimulationLoop):
             self._woken_ms = wake_ms
             self._queue.push(wake_ms, RETRY, wake_ms)
 
-    def _begin(self, task: _QueuedTask, station: Station, now_ms: float) -> None:
+    def _begin(self, task: QueuedTask, station: Station, now_ms: float) -> None:
         queue, job = task.queue, task.job
         start_ms = 0.0
         times = self._policy.share_times(task.key, station)
@@ -188,7 +180,7 @@ class StationSimulation(SimulationLoop):
         else:
             self._execute(execution, now_ms)
 
-    def _load_ms(self, task: _QueuedTask, station: Station, memory_mib: int) -> float:
+    def _load_ms(self, task: QueuedTask, station: Station, memory_mib: int) -> float:
         """Use the model of a stage's function; return the time that loading takes."""
         function = task.queue.function
         pinned = {
@@ -216,7 +208,7 @@ class StationSimulation(SimulationLoop):
             self._queue.push(shared.soonest()[0], RUN_ENDED, (gpu, shared.version))
 
     def _finish(self, task: StageTask, execution: StageExecution, now_ms: float) -> None:
-        if not isinstance(task, _QueuedTask):
+        if not isinstance(task, QueuedTask):
             raise TypeError(f"stage {task.key} is not of this run")
         job, station, queue = task.job, execution.station, task.queue
         execute_ms = now_ms - execution.begun_ms
@@ -248,7 +240,7 @@ class StationSimulation(SimulationLoop):
         self._policy.closed(request.number)
 
     def _span(
-        self, task: _QueuedTask, execution: StageExecution, now_ms: float, dollars: float
+        self, task: QueuedTask, execution: StageExecution, now_ms: float, dollars: float
     ) -> Span:
         station = execution.station
         return Span(
