@@ -77,20 +77,22 @@ KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 check: setup ## the inner loop: lint, and at the same time every quick test that needs no control plane
 	@$(KEEP_GOING) --jobs --output-sync=target test-quick lint
 
-# Rooms whose quick tests share a process; the other rooms share one more. The processes take about equal time on two cores.
+# Rooms whose quick tests share a process; the other rooms share one more. Each takes about a quarter of the CPU time.
 # A process imports most of the package once; workers would collect all tests each, and one process waits too often.
+# Tests of servers hand over from thread to thread: what computes without a pause lets them go first.
 QUICK_ROOMS := agent+cli+gateway+server chart+contract+extender+webhook simulation+studies
 QUICK := $(BIN)/pytest -q -m "not e2e and not slow" --hypothesis-profile quick
+test-quick-others test-quick-simulation+studies lint: LATER := nice -n 5
 rooms = $(addprefix tests/,$(subst +, ,$(1)))
 
 .PHONY: test-quick test-quick-others $(QUICK_ROOMS:%=test-quick-%)
 test-quick: test-quick-others $(QUICK_ROOMS:%=test-quick-%)
 
 test-quick-others: setup
-	@$(QUICK) $(addprefix --ignore=,$(call rooms,$(QUICK_ROOMS)))
+	@$(LATER) $(QUICK) $(addprefix --ignore=,$(call rooms,$(QUICK_ROOMS)))
 
 $(QUICK_ROOMS:%=test-quick-%): test-quick-%: setup
-	@$(QUICK) $(call rooms,$*)
+	@$(LATER) $(QUICK) $(call rooms,$*)
 
 .PHONY: test
 test: setup $(CHECKERS) $(MODEL_SERVERS) ## everything: lint, all tests, the search without its compiler, the gateway with one, the wheel (needs Go; on kind where it can be)
@@ -240,6 +242,7 @@ bench-oip: setup ## CPU time per request of the gateway's messages: parse, join,
 .PHONY: bench-gateway
 bench-gateway: $(COMPILED) build/ray/.installed ## CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy and Ray Serve (needs Go)
 	@$(BIN)/python -m bench.gateway --project build/compiled
+	@$(BIN)/python -m bench.gateway --project build/compiled --recording --rounds 20
 
 .PHONY: bench-dispatch
 bench-dispatch: setup ## CPU time of the gateway's decisions with 200 warm pods and with 400 pooled ones
@@ -362,7 +365,7 @@ lint: setup ## style, names and wording, layers of the packages, types
 	$(BIN)/ruff check .
 	$(BIN)/python -m tools.naming
 	$(BIN)/lint-imports
-	$(BIN)/mypy
+	$(LATER) $(BIN)/mypy
 
 .PHONY: lint-chart
 lint-chart: setup $(CHECKERS) ## check the chart with checkov and kube-score, the Dockerfile with hadolint (needs Go)

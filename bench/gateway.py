@@ -1,7 +1,7 @@
 """CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy and Ray Serve.
 
     python -m bench.gateway [--project build/compiled] [--rounds 5] [--seconds 3]
-    python -m bench.gateway --recording [--rounds 5]
+    python -m bench.gateway --recording [--project build/compiled] [--rounds 20]
 
 A do-nothing model server and the load run on one core, the process under test on the other one:
 the gateway with queues, batches of 8 and decisions, and Go's ``httputil.ReverseProxy`` on one
@@ -14,8 +14,12 @@ installed in a folder, such as the compiled one of ``make bench-gateway``; else 
 Requires Go. Ratios, and the resident memory of such a project, are compared with
 ``bench/ranges/gateway.json``; the status is 1 if one is out of its range.
 
-With ``--recording``, the gateway of this tree is compared with itself without the recording of
-calls and batches (`esg why`, `esg calibrate`): CPU time of a request of 1 KB, in pairs.
+With ``--recording``, the cost of recording calls and batches (`esg why`, `esg calibrate`) is
+measured in one process, which is compiled or not: in every second slice of a quarter of a second,
+each call and each batch is recorded ten times more. A tenth of the difference between two
+neighbouring slices, in CPU time of a request of 1 KB, is what recording costs; so noise counts a
+tenth, too. The result is the median over the pairs, with its interval at 95 % by order statistics.
+It is rather too high than too low: what records ten times more is not compiled.
 """
 
 import argparse
@@ -31,7 +35,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -39,11 +43,14 @@ from bench.thresholds import check_ranges
 from tests.testbed import REPOSITORY
 from tests.testbed.binaries import build
 from workbench.cluster.process import free_port
+from workbench.profiles.quantile_intervals import quantile_interval
 
 KIB = 1024
 ANSWER_BYTES = KIB
 START_S = 60.0
 PROGRAMS = ("do-nothing-server", "inference-load", "reverse-proxy")
+RECORDED_AGAIN = 10
+CONFIDENCE = 0.95
 RAY_PYTHON = REPOSITORY / "build" / "ray" / "bin" / "python"
 # No telemetry, and the address 127.0.0.1, whose switch is for Windows first.
 RAY_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -249,27 +256,40 @@ def added_p99_ms(bench: Bench, rate_rps: float, rounds: int) -> float:
 
 
 def recording_ratio(bench: Bench, rounds: int) -> float:
-    """Print the CPU time of requests with and without recording; return the ratio of the lowest.
-
-    Other work on the machine, which shares its caches, only adds to them.
-    """
-    without, case = bench.start_gateway("without", "--without-recording"), CASES[0]
-    costs_us: dict[str, list[float]] = {bench.gateway.name: [], without.name: []}
-    for target in (bench.gateway, without):
-        bench.load(target.port, case)
-    for number in range(rounds):
-        pair = (bench.gateway, without) if number % 2 else (without, bench.gateway)
-        for target in pair:
-            costs_us[target.name].append(1e6 * bench.cost(target, case).process_s)
-        ours, theirs = (costs[-1] for costs in costs_us.values())
-        print(f"us of CPU per request: {ours:.1f}, without recording {theirs:.1f}", flush=True)
-    lowest = [min(costs) for costs in costs_us.values()]
-    pairs = [ours / theirs for ours, theirs in zip(*costs_us.values(), strict=True)]
-    print(
-        f"recording_ratio: {lowest[0] / lowest[1]:.3f} ({lowest[0]:.1f} over {lowest[1]:.1f} us), "
-        f"median of the pairs {statistics.median(pairs):.3f}"
+    """Print what recording adds to the CPU time of a request; return the median of the ratios."""
+    with tempfile.TemporaryDirectory(prefix="recording-") as folder:
+        file = Path(folder, "slices")
+        target = bench.start_gateway("recording", str(RECORDED_AGAIN), str(file))
+        bench.load(target.port, CASES[0])
+        warm_up = len(_lines(file))
+        for _ in range(rounds):
+            bench.load(target.port, CASES[0])
+        slices = _lines(file)[warm_up + warm_up % 2 :]
+    costs_us: list[dict[int, float]] = [
+        {times: 1e6 * spent_s / calls for times, calls, spent_s in pair}
+        for pair in zip(slices[::2], slices[1::2], strict=False)
+        if all(calls for _, calls, _ in pair)
+    ]
+    ratios = []
+    for cost_us in costs_us:
+        recorded_us = (cost_us[RECORDED_AGAIN] - cost_us[0]) / RECORDED_AGAIN
+        ratios.append(cost_us[0] / (cost_us[0] - recorded_us))
+    ratio = statistics.median(ratios)
+    interval = quantile_interval(sorted(ratios), 0.5, CONFIDENCE)
+    once_us, again_us = (
+        statistics.median(cost_us[times] for cost_us in costs_us) for times in (0, RECORDED_AGAIN)
     )
-    return lowest[0] / lowest[1]
+    print(
+        f"us of CPU per request: {once_us:.1f}, recorded {RECORDED_AGAIN} times more "
+        f"{again_us:.1f}; medians of {len(costs_us)} pairs"
+    )
+    low, high = interval or (float("nan"), float("nan"))
+    print(f"recording_ratio: {ratio:.4f} ({low:.4f} to {high:.4f} at {100 * CONFIDENCE:.0f} %)")
+    return ratio
+
+
+def _lines(file: Path) -> list[Any]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def compare_with_ray(bench: Bench, rounds: int) -> dict[str, float]:

@@ -1,22 +1,27 @@
 """The gateway's HTTP data path as a process of its own, for the benchmark.
 
-    python -m bench.gateway_process PORT SERVER_PORT [--without-recording]
+    python -m bench.gateway_process PORT SERVER_PORT [TIMES FILE]
 
 Front, runtime, metrics and the client of one model server, with one workflow of one stage: what a
-replica runs, without Kubernetes. Without recording, neither traces of calls nor the last calls and
-batches are kept; only a gateway that is not compiled can be changed so.
+replica runs, without Kubernetes. With TIMES and FILE, calls and batches are recorded so many times
+more in every second slice of time, and FILE gets a line of JSON for each slice: further records of
+each call, calls, seconds of CPU time.
 """
 
 import asyncio
 import gc
+import itertools
+import json
 import signal
 import sys
 import time
-from unittest import mock
+from pathlib import Path
 
 import uvloop
 
 from scheduler.cli.logs import configure_logging
+from scheduler.dispatch.pods import Run
+from scheduler.dispatch.requests import WorkflowKey
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.http.front import HttpFront
 from scheduler.gateway.http.limits import HttpLimits
@@ -24,10 +29,10 @@ from scheduler.gateway.http.server import serving_http
 from scheduler.gateway.metrics import GatewayMetrics
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
-from scheduler.gateway.serving import batch_runner
-from scheduler.gateway.serving.call_log import CallLog
-from scheduler.gateway.serving.call_trace import TraceRing
+from scheduler.gateway.serving.call_trace import Attempt, CallTrace, TracedRun
+from scheduler.gateway.serving.recorder import BatchEnded, CallResult
 from scheduler.gateway.serving.runtime import Runtime
+from scheduler.gateway.serving.served_call import ServedCall
 from scheduler.search.rules import Rules
 from scheduler.server.sockets import listen
 from tests.gateway import ready_pods
@@ -39,19 +44,102 @@ BATCHES = (1, 2, 4, 8)
 SLOTS = 2
 LATENCY_MS = 1.0
 SLO_MS = 60_000.0
+SLICE_S = 0.25
 
 
-def runtime(server_port: int) -> Runtime:
-    """Return a runtime with one ready pod."""
+class RepeatedRecording:
+    """Receiver of the runtime's reports that can record each call and batch several times more.
+
+    The records are those of a batch that runs meanwhile, and go where the runtime's own go.
+
+    Attributes:
+        times: number of further records of each call and batch.
+        calls: number of calls that have ended.
+        backend: runtime that reports; set after its creation.
+    """
+
+    def __init__(self, metrics: GatewayMetrics) -> None:
+        self._metrics = metrics
+        self._run: Run | None = None
+        self.times = self.calls = 0
+        self.backend: Runtime
+
+    def call_ended(
+        self,
+        workflow: WorkflowKey,
+        result: CallResult,
+        duration_s: float | None,
+        *,
+        cold_start: bool = False,
+    ) -> None:
+        """Count a call, and record it again."""
+        self._metrics.call_ended(workflow, result, duration_s, cold_start=cold_start)
+        self.calls += 1
+        if not self.times or self._run is None:
+            return
+        backend, request = self.backend, self._run.jobs[0].request
+        call: ServedCall = request.payload
+        for _ in range(self.times):
+            ended_ms = backend.now_ms()
+            backend.call_log.call_ended(request, result, ended_ms, cold_start=cold_start)
+            if backend.traces.takes(result, call.call.headers):
+                backend.traces.add(
+                    CallTrace(
+                        request,
+                        call.served.names,
+                        call.call.request.id,
+                        call.call.headers,
+                        result=result,
+                        error="",
+                        ended_ms=ended_ms,
+                        attempts=call.attempts,
+                        waits=call.waits,
+                    )
+                )
+
+    def late_call_traced(
+        self, workflow: WorkflowKey, duration_s: float, *, request_id: str, trace_id: str
+    ) -> None:
+        """Pass a late call on."""
+        self._metrics.late_call_traced(
+            workflow, duration_s, request_id=request_id, trace_id=trace_id
+        )
+
+    def call_refused(self, workflow: WorkflowKey, status: int) -> None:
+        """Pass a refused call on."""
+        self._metrics.call_refused(workflow, status)
+
+    def batch_ended(self, batch: BatchEnded) -> None:
+        """Count a batch, and record it again."""
+        self._metrics.batch_ended(batch)
+        if not self.times:
+            return
+        for pod in self.backend.dispatcher.pods:
+            if pod.runs:
+                self._run = pod.runs[-1]
+        if self._run is None:
+            return
+        for _ in range(self.times):
+            traced_run = TracedRun(self._run)
+            for job in self._run.jobs:
+                attempts: list[Attempt] = []
+                attempts.append((traced_run, job.since_ms, job.late))
+            traced_run.ended_ms = self.backend.now_ms()
+            self.backend.call_log.batch_ended(batch, traced_run.ended_ms)
+
+
+def runtime(server_port: int) -> tuple[Runtime, RepeatedRecording]:
+    """Return a runtime with one ready pod, and the receiver of its reports."""
     profile = documents.profile(FUNCTION, {MODEL: [(b, 1, 100, LATENCY_MS) for b in BATCHES]})
     workflow = documents.graph({FUNCTION: [FUNCTION]}, name=FUNCTION, slo_ms=SLO_MS)
     server = ready_pods.server(FUNCTION, slots=SLOTS)
     rules = Rules()
     metrics = GatewayMetrics(rules.prices, PodDemand(time.monotonic))
     metrics.workflow_changed(None, workflow)
-    backend = Runtime(
+    recording = RepeatedRecording(metrics)
+    backend = recording.backend = Runtime(
         rules,
-        metrics,
+        recording,
         lambda pod: model_server("http-binary", pod.host, server_port),
         rows_max=100_000,
     )
@@ -59,53 +147,46 @@ def runtime(server_port: int) -> Runtime:
     backend.set_workflow(workflow)
     backend.set_server(server, profile)
     backend.add_pod(ready_pods.ready_pod(FUNCTION, 0, server.spec))
-    return backend
+    return backend, recording
 
 
-class _NoRun:
-    """In the place of `TracedRun`."""
+async def alternate(recording: RepeatedRecording, times: int, file: Path) -> None:
+    """Record several times more in every second slice; write the CPU time of each slice's calls.
 
-    def __init__(self, _: object) -> None:
-        self.ended_ms = 0.0
-        self.error = ""
-
-
-def _nothing(*_: object) -> None:
-    """Record nothing."""
-
-
-def stop_recording() -> None:
-    """Take the recording of calls and batches out of the gateway.
-
-    Raises:
-        RuntimeError: the gateway is compiled.
+    The order within pairs alternates, so that a drift is in neither.
     """
-    if not batch_runner.__file__.endswith(".py"):
-        raise RuntimeError("the gateway is compiled; leave out --project")
-    mock.patch.object(batch_runner, "TracedRun", _NoRun).start()
-    for place, name in ((CallLog, "call_ended"), (CallLog, "batch_ended"), (TraceRing, "takes")):
-        mock.patch.object(place, name, _nothing).start()
+    with file.open("w", buffering=1, encoding="utf-8") as lines:
+        for recording.times in itertools.cycle((0, times, times, 0)):
+            began_s, calls = time.process_time(), recording.calls
+            await asyncio.sleep(SLICE_S)
+            spent_s = time.process_time() - began_s
+            slice_ = recording.times, recording.calls - calls, spent_s
+            lines.write(json.dumps(slice_) + "\n")
 
 
-async def serve(port: int, server_port: int) -> None:
+async def serve(port: int, server_port: int, times: int, slices: Path | None) -> None:
     """Serve until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    backend = runtime(server_port)
+    backend, recording = runtime(server_port)
     serving = serving_http(
         HttpFront(backend),
         listen(("127.0.0.1", port), "PORT"),
         memory=BodyMemory(2**30),
         limits=HttpLimits(),
     )
-    async with serving:
+    async with serving, asyncio.TaskGroup() as group:
+        if slices is not None:
+            alternating = group.create_task(alternate(recording, times, slices))
         await stop.wait()
+        if slices is not None:
+            alternating.cancel()
     await backend.close()
 
 
 if __name__ == "__main__":
     configure_logging("info", as_json=False)
     gc.freeze()
-    if "--without-recording" in sys.argv:
-        stop_recording()
-    uvloop.run(serve(*map(int, sys.argv[1:3])))
+    PORT, SERVER_PORT = map(int, sys.argv[1:3])
+    TIMES, FILE = (int(sys.argv[3]), Path(sys.argv[4])) if sys.argv[3:] else (0, None)
+    uvloop.run(serve(PORT, SERVER_PORT, TIMES, FILE))

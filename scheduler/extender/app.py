@@ -45,8 +45,8 @@ def create_app(service: Service) -> FastAPI:
     """Build the application over a running service."""
     calls = routes.router(service)
     app = _Application(calls)
-    app.include_router(calls)
-    app.include_router(debug_routes.router(service))
+    for router in (calls, debug_routes.health_router(service), debug_routes.router(service)):
+        app.router.routes += router.routes
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

@@ -11,18 +11,8 @@ from scheduler.cluster.errors import ClusterError
 from scheduler.extender import explanation
 from scheduler.extender.service import Service
 from scheduler.extender.snapshot import take_snapshot
-from scheduler.server.health import health_router
 from scheduler.server.health_process import CONTENT_TYPE
 from scheduler.server.messages import ProblemDetail
-
-
-def service_health_router(service: Service) -> APIRouter:
-    """Build the health routes of a service."""
-    return health_router(
-        fatal_error=lambda: service.planning.fatal_error,
-        not_ready_reason=service.planning.not_ready_reason,
-        exposition=lambda: StreamingResponse(exposition(service), media_type=CONTENT_TYPE),
-    )
 
 
 def exposition(service: Service) -> AsyncIterator[bytes]:
@@ -32,10 +22,37 @@ def exposition(service: Service) -> AsyncIterator[bytes]:
     return service.metrics.exposition(ledger.fleet, ledger.limits, ledger.pools.slices())
 
 
+def health_router(service: Service) -> APIRouter:
+    """Build the routes of probes and scrapes, as the kubelet and Prometheus call them."""
+    routes = APIRouter(tags=["health"])
+
+    @routes.get(
+        "/healthz", responses={503: {"model": ProblemDetail, "description": "to be restarted"}}
+    )
+    async def healthz() -> dict[str, str]:
+        """Liveness: 503 when the container must be restarted."""
+        if reason := service.planning.fatal_error:
+            raise HTTPException(503, reason)
+        return {"status": "ok"}
+
+    @routes.get("/readyz", responses={503: {"model": ProblemDetail, "description": "not ready"}})
+    async def readyz() -> dict[str, str]:
+        """Readiness: 503 with the reason while it cannot serve."""
+        if reason := service.planning.not_ready_reason():
+            raise HTTPException(503, reason)
+        return {"status": "ok"}
+
+    @routes.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """All metrics in Prometheus' text format."""
+        return StreamingResponse(exposition(service), media_type=CONTENT_TYPE)
+
+    return routes
+
+
 def router(service: Service) -> APIRouter:
-    """Build the read-only routes."""
+    """Build the read-only routes of pods and of the whole state."""
     routes = APIRouter(tags=["debug"])
-    routes.include_router(service_health_router(service))
 
     @routes.get("/v1/snapshot", response_model=dict[str, Any])
     async def snapshot() -> Response:

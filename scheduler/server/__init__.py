@@ -1,4 +1,4 @@
-"""Servers: sockets, secondary servers, TLS certificates, request bodies and health routes.
+"""Servers: sockets, limits of connections, TLS certificates, request bodies and health servers.
 
 Extender, webhook and agent share them. The room knows neither Kubernetes nor scheduling.
 """

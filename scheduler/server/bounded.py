@@ -1,8 +1,8 @@
 """A uvicorn server that bounds what idle, slow and numerous clients can take.
 
 uvicorn accepts every connection, keeps one that never sends a request for good, and waits without
-end for a header or for a client that does not read. All pods of the cluster reach the ports of
-`SecondaryServer`, so each connection takes one of a fixed number of places there, and each phase of
+end for a header or for a client that does not read. All pods of the cluster reach the webhook and
+the health ports, so each connection takes one of a fixed number of places there, and each phase of
 it has a time limit. Connections are counted when they are accepted, before TLS.
 
 The gateway's HTTP front needs none of this: its own server has such limits from the start, and

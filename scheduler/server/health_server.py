@@ -1,8 +1,7 @@
 """Health server of a service: a child process that has the port and reads answers from here.
 
 It keeps the connections of other pods away from an event loop that serves kube-scheduler or the API
-server alone, for 34 MiB of memory. `scheduler.server.health` has the routes for services whose own
-loop serves such clients anyway.
+server alone, for 34 MiB of memory.
 """
 
 import asyncio

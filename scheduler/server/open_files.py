@@ -12,7 +12,7 @@ def raise_open_files_limit() -> int:
     """Raise the soft limit of open files towards the hard one; return it.
 
     Shells and container runtimes often start programs with 1,024 files, for programs that use
-    select(2). Here each connection to kube-scheduler, to the API server and on the secondary ports
+    select(2). Here each connection to kube-scheduler, to the API server and on a health port
     is a file.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -179,13 +179,12 @@ def trace_sizes(
     ]
 
 
-def pollux_loads(data: Path, *job_loads: str, workloads: Sequence[int] = (6,)) -> list[Cell]:
-    """Return a cell for each workload of Pollux, on 16 nodes of 4 GPUs."""
+def pollux_loads(data: Path, *job_loads: str) -> list[Cell]:
+    """Return a cell for each load of a workload of Pollux, on 16 nodes of 4 GPUs."""
     return [
         Cell(
             label=f"load {job_load}",
-            setup={"workload": workload_file(data, number, job_load), "nodes": 16, "gpus": 4},
+            setup={"workload": workload_file(data, 6, job_load), "nodes": 16, "gpus": 4},
         )
         for job_load in job_loads
-        for number in workloads
     ]

@@ -87,9 +87,9 @@ def different_jobs(data: Path, policy: str, number: int, job_load: str = "1.0") 
     )
 
 
-def _per_job(data: Path, policy: str, number: int, job_load: str = "1.0") -> PublishedComparison:
-    count = len(run(data, policy, number, job_load).jobs)
-    different = different_jobs(data, policy, number, job_load)
+def _per_job(data: Path, policy: str, number: int) -> PublishedComparison:
+    count = len(run(data, policy, number).jobs)
+    different = different_jobs(data, policy, number)
     return equal_count(f"{policy} workload {number}, jobs as published", count - different, count)
 
 

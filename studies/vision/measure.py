@@ -58,7 +58,7 @@ _HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What the servers run on.
+    """Hardware that the servers run on.
 
     Attributes:
         gpu_model: model of the GPU; ``none`` on a CPU.

@@ -82,6 +82,7 @@ async def test_not_ready_before_the_first_reading():
     assert "# TYPE esg_gpu_xid_errors_total counter" in metrics.text
 
 
+@pytest.mark.slow
 async def test_unregistered_node(own_gpus):
     """The GPUs are known; the reason names the missing node."""
     async with running_agent() as http:

@@ -214,6 +214,7 @@ async def test_a_killed_daemon_leaves_no_client(daemons):
             assert process.wait(60) == -9
 
 
+@pytest.mark.slow
 async def test_a_stopped_daemon_leaves_no_client(daemons):
     """At the end of `esg mps`, too."""
     async with running_daemon(daemons, pod_of=lambda _: "uid-a") as running:
@@ -291,6 +292,7 @@ async def test_limits_can_be_left_to_the_clients(daemons):
             assert limits == ["100", "1000000000"]
 
 
+@pytest.mark.slow
 async def test_refused_limits_are_logged_once(daemons, logged):
     """The GPU stays usable: the variables of its clients limit them."""
     daemons.fault(UUID, refuses=True)

@@ -13,7 +13,7 @@ GUIDE = REPOSITORY / "docs" / "simulator.md"
 
 
 def simulate(*arguments, quick=True):
-    return esg("simulate", *arguments, *(QUICK if quick else ()))
+    return esg("simulate", *(QUICK if quick else ()), *arguments)
 
 
 def answer(*arguments, quick=True):

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.dispatch.run_times import RATIO_MAX, RUNS_MIN, STEP_RATIO, Correction, RunTimes
+from scheduler.dispatch.run_times import (
+    RATIO_MAX,
+    RUNS_MIN,
+    SPREAD_RUNS_MIN,
+    STEP_RATIO,
+    Correction,
+    RunTimes,
+)
 from scheduler.dispatch.scaling.scaler import Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.dispatch.share_classes import Pool
@@ -186,6 +193,21 @@ def test_slow_runs_get_pods_for_their_load():
     owner.pod("p")
     now_ms = serve(owner, 3.0, RUNS_MIN + 1)
     assert expected_pods(now_ms) > 2 * before
+
+
+def test_runs_that_vary_get_pods_that_leave_the_margin():
+    """Times that vary leave less of the SLO for the mean: a faster share, at the same mean."""
+    rows = [(1, 1, 20, 100.0), (1, 1, 50, 60.0)]
+    owner = Owner([profile("f0", rows), workflow([[]], slo_ms=130.0)])
+    scaler = Scaler(owner.dispatcher, PodPrices(Prices()))
+    scaler.expect((SPACE, "w"), 5.0)
+    assert {start.share.gpu_percent for start in scaler.changes(0.0).starts} == {20}
+    owner.pod("p", percent=20)
+    now_ms = 0.0
+    for i in range(SPREAD_RUNS_MIN + 1):
+        now_ms = serve(owner, 1.3 if i % 2 else 0.7, 1, begin_ms=now_ms)
+    assert owner.dispatcher.functions[KEY].pool.correction.ratio == pytest.approx(1.0, abs=0.05)
+    assert {start.share.gpu_percent for start in scaler.changes(now_ms).starts} == {50}
 
 
 def test_noise_alone_changes_pods_little():

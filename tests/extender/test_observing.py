@@ -40,7 +40,7 @@ def observed(service):
     url = f"http://127.0.0.1:{side.port}"
     with (
         serving(service, side.running) as extender,
-        httpx.Client(base_url=url, trust_env=False) as client,
+        httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
     ):
         yield extender, client
 

@@ -34,10 +34,12 @@ def problems(decorator: ast.expr) -> list[str]:
     return faults + [f"must not use {name}" for name in sorted(FORBIDDEN & set(stated))]
 
 
+MODULES = [  # the syntax trees of all would take seconds
+    path for path in sorted(SCHEDULER.rglob("*.py")) if "numba" in path.read_text(encoding="utf-8")
+]
 ALL = [
     (f"{path.relative_to(SCHEDULER)}:{name}", decorator)
-    for path in sorted(SCHEDULER.rglob("*.py"))
-    if "numba" in path.read_text(encoding="utf-8")  # the syntax trees of all would take seconds
+    for path in MODULES
     for name, decorator in kernels(path)
 ]
 
@@ -71,11 +73,10 @@ def test_the_linter_sees(tmp_path: Path, code: str, expected: int) -> None:
     assert len(problems(decorator)) == expected
 
 
-@pytest.mark.parametrize("path", sorted(SCHEDULER.rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_kernels_call_none_of_another_module(path: Path) -> None:
     """Numba's cache does not notice an edit of a callee in another module and runs stale code."""
-    own = {name for name, _ in kernels(path)}
-    if own:
+    if next(kernels(path), None):
         everywhere = {full.rpartition(":")[2] for full, _ in ALL}
         tree = ast.parse(path.read_text(encoding="utf-8"))
         imported = {

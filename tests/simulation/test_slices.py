@@ -7,6 +7,7 @@ from scheduler.dispatch.pods import Run as PodRun
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
 from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
+from workbench.profiles.builders import profile, workflow
 from workbench.profiles.generated import samples
 from workbench.simulation.live.slices import CrowdedGpus
 from workbench.simulation.scenario import Failure, Scenario
@@ -14,6 +15,7 @@ from workbench.simulation.workloads.paper import Paper
 
 ROWS = [(1, 4, 40, 100), (1, 4, 50, 80)]
 SAMPLES = Catalogue.of(samples())
+SIX_PROCESSES_MIB = 1_024 + 6 * 100  # beside the context of the MPS server
 WHOLE_MS = Prices().request_cost_dollars(1.0, 16, 100, 1)  # of a node, dollars
 
 
@@ -70,6 +72,35 @@ def test_what_is_set_aside_is_paid_whatever_runs():
     end_ms = result.simulated_ms
     assert result.paid_dollars == pytest.approx(3 * WHOLE_MS * end_ms, rel=0.05)
     assert result.ran_dollars < 0.7 * result.paid_dollars
+
+
+def test_processes_follow_the_mix_at_once_where_memory_is_short():
+    """Those that nothing needs any more end when others find no room, not half a minute later."""
+    catalogue = Catalogue.of(
+        [
+            document
+            for i in range(2)
+            for document in (
+                workflow([[]], slo_ms=150.0, name=f"w{i}", functions=[f"f{i}"]),
+                profile(f"f{i}", [(1, 1, 20, 50.0)], cold_start_ms=500.0),
+            )
+        ]
+    )
+    seconds, shift_s = 60, 40
+    rates = [(60, 2) if second < shift_s else (2, 60) for second in range(seconds)]
+    arrivals = sorted(
+        (1_000.0 * (second + (i + 0.5) / rate), number)
+        for second, pair in enumerate(rates)
+        for number, rate in enumerate(pair)
+        for i in range(rate)
+    )
+    times_ms, numbers = zip(*arrivals, strict=True)
+    listed = Listed(times_ms, numbers, tuple(catalogue.workflows))
+    scenario = quiet(nodes=2, memory_mib=SIX_PROCESSES_MIB, pool=True, pool_gpus=2)
+    recording = run(scenario, catalogue, listed, "warm")
+    after = [r for r in recording.requests if r.arrival_ms >= 1_000.0 * (shift_s + 6)]
+    in_time = [request.outcome == "hit" for request in after if request.workflow == 1]
+    assert sum(in_time) >= 0.99 * len(in_time)
 
 
 def test_slices_end_when_requests_do():

@@ -1,7 +1,8 @@
 """Audit log of the test bed's API server: rights that the accounts of our programs use."""
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,27 +39,39 @@ def used_rights(log: Path, user: str, *, after_lines: int = 0) -> set[Right]:
 
     Requests that were refused count, too.
     """
-    rights = set()
-    for line in log.read_text(encoding="utf-8").splitlines()[after_lines:]:
-        event = json.loads(line)
-        target = event.get("objectRef")
-        if event["user"]["username"] == user and target is not None:
-            parts = (target["resource"], target.get("subresource"))
-            resource = "/".join(part for part in parts if part)
-            rights.add(Right(target.get("apiGroup", ""), resource, event["verb"]))
-    return rights
+    return set(request_counts(log, user, after_lines=after_lines))
+
+
+def request_counts(log: Path, user: str, *, after_lines: int = 0) -> Counter[Right]:
+    """Count the requests of a user, as `used_rights` lists them."""
+    return Counter(
+        Right(target.get("apiGroup", ""), _resource(target), event["verb"])
+        for event, target in _requests(log, user, after_lines)
+    )
 
 
 def status_patches(log: Path, user: str, *, after_lines: int = 0) -> list[str]:
     """Return the documents whose status a user has patched, once for each request."""
-    names = []
+    return [
+        f"{target['resource']}/{target['name']}"
+        for event, target in _requests(log, user, after_lines)
+        if target.get("subresource") == "status"
+        and "esg-scheduler" in target.get("apiGroup", "")
+        and event["verb"] == "patch"
+    ]
+
+
+def _requests(log: Path, user: str, after_lines: int) -> Iterator[tuple[Json, Json]]:
+    """Yield the requests of a user for objects, and these objects."""
     for line in log.read_text(encoding="utf-8").splitlines()[after_lines:]:
         event = json.loads(line)
-        target = event.get("objectRef") or {}
-        is_status = target.get("subresource") == "status" and "esg-scheduler" in target["apiGroup"]
-        if event["user"]["username"] == user and is_status and event["verb"] == "patch":
-            names.append(f"{target['resource']}/{target['name']}")
-    return names
+        if event["user"]["username"] == user and event.get("objectRef") is not None:
+            yield event, event["objectRef"]
+
+
+def _resource(target: Json) -> str:
+    parts = (target["resource"], target.get("subresource"))
+    return "/".join(part for part in parts if part)
 
 
 def granted_rights(documents: Iterable[Json]) -> set[Right]:

@@ -47,7 +47,7 @@ async def test_admitted_pod_can_be_placed(tmp_path):
         nodes = webhook_service.state.ledger.node_names()
         alone = webhook_service.scheduler.schedule(describe(raw), nodes)
         bounded = webhook_service.scheduler.schedule(describe(after), nodes)
-        assert bounded.feasible == alone.feasible == nodes
+        assert list(bounded.feasible) == list(alone.feasible) == list(nodes)
         sizes = after["spec"]["containers"][0]["resources"]["requests"]
         planner = webhook_service.planning.planner
         plan = planner.plan(_function_pod(after))

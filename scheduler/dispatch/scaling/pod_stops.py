@@ -9,10 +9,16 @@ from scheduler.dispatch.scaling.pod_targets import PodTarget
 from scheduler.dispatch.workflow_queues import FunctionState
 
 
-def stopped_pods(
-    function: FunctionState, target: PodTarget, wanted: int, keep_alive_ms: float, now_ms: float
+def stopped_pods(  # noqa: PLR0913 - each by its name
+    function: FunctionState,
+    target: PodTarget,
+    wanted: int,
+    keep_alive_ms: float,
+    now_ms: float,
+    *,
+    is_crowded: bool,
 ) -> list[Pod]:
-    """Return the idle pods to end."""
+    """Return the idle pods to end; ``is_crowded``: another function's pod found no room."""
     all_ready = [pod for pod in function.pool.pods.values() if pod.state is PodState.READY]
     ready = [pod for pod in all_ready if has_place(pod)]
     matching = [pod for pod in ready if target.matches(pod)]
@@ -25,6 +31,8 @@ def stopped_pods(
         stops = stops[:1] if target.may_replace(now_ms) else []
     target.failed_starts = 0
     surplus = target.surplus(wanted, len(matching), now_ms)
+    if is_crowded:
+        surplus = max(len(matching) - wanted, 0)
     of_share = _crowded_first(pod for pod in idle if target.matches(pod))
     ends = of_share[:surplus]
     if len(ends) == len(matching) and ends:  # also the last one

@@ -57,8 +57,8 @@ class PodTarget(CountLimits):
         share: share of each pod.
         configuration: configuration with which the pods are counted.
         rows_per_ms: rate for which the pods are counted.
-        sized_rows_per_ms, time_ratio: rate, and correction of run times, for which the share was
-            chosen.
+        sized_rows_per_ms, time_ratio: rate, and time that plans reserve for a run over the
+            profile's, for which the share was chosen.
         wanted_pods: pods that the function needs, which may be more than it may have.
         pooled: true if they run in slices.
         failed_starts: number of failures for which no pod of another share was stopped.

@@ -1,7 +1,8 @@
 """Pods from demand: which to start and which to stop. No I/O; the owner does both.
 
-The share of a function's pods is that of its size (`sizing`), for the workflows' rates. Their
-number follows the rate, with a reserve by the objective (`staffing`), and the backlog:
+The share of a function's pods is that of its size (`sizing`), for the workflows' rates, the run
+times that are observed, and the margins that these need. Their number follows the rate, with a
+reserve by the objective (`staffing`), and the backlog:
 
 - Up at once, to at most twice as many pods in a second.
 - With a larger reserve while the hit rate of a workflow is below its aim; at as many more misses as
@@ -13,7 +14,8 @@ number follows the rate, with a reserve by the objective (`staffing`), and the b
 - Down by half of the pods that nothing has needed for half a minute, the least recently used first;
   the last pod of a function once it has been idle for its keep-alive. Pods of a share that is no
   longer chosen go once the others suffice, one of a function in a second: where they were needed
-  after all, few are missing. Where a start finds no room, as many of them go as hold its resources.
+  after all, few are missing. Where a start finds no room, as many of them go as hold its resources;
+  in a pool, all that nothing needs of any function: they hold the memory.
 """
 
 from collections import defaultdict
@@ -257,7 +259,7 @@ class Scaler:
             counts = {
                 "rows_per_ms": self._rows_per_ms.get(key, 0.0),
                 "sized_rows_per_ms": choice.rows_per_ms[name],
-                "time_ratio": choice.corrections[name].ratio,
+                "time_ratio": choice.time_ratios[name],
             }
             if target is not None and target.share == share:
                 target.resize(size, **counts)
@@ -274,6 +276,11 @@ class Scaler:
         stops: list[Pod] = []
         satisfied: list[PodStart] = []
         slices = self._slice_changes(now_ms)
+        crowded = {
+            (key[0], target.share.gpu_model)
+            for key, target in self._targets.items()
+            if target.pooled and target.failed_starts
+        }
         for key, target in self._targets.items():
             function = self._dispatcher.functions[key]
             limits = self._limits.get(key, _NO_LIMITS)
@@ -295,7 +302,8 @@ class Scaler:
             keep_ms = limits.keep_alive_ms
             if keep_ms is None:
                 keep_ms = self._keep_alives[key].rule.keep_ms
-            stops += stopped_pods(function, target, wanted, keep_ms, now_ms)
+            is_crowded = target.pooled and (key[0], target.share.gpu_model) in crowded
+            stops += stopped_pods(function, target, wanted, keep_ms, now_ms, is_crowded=is_crowded)
         starts.sort(key=lambda start: start[0])
         return PodChanges([start for _, start in starts], stops, satisfied, *slices)
 
@@ -345,11 +353,17 @@ class Scaler:
         if target is None:
             return True
         rate_ratio = sizing_rows_per_ms / target.sized_rows_per_ms
-        time_ratio = function.pool.correction.ratio / target.time_ratio
+        time_ratio = self._time_ratio(function) / target.time_ratio
         return not (
             1.0 / RESIZE_RATIO <= rate_ratio <= RESIZE_RATIO
             and 1.0 / RISE_RATIO <= time_ratio <= RISE_RATIO
         )
+
+    def _time_ratio(self, function: FunctionState) -> float:
+        """Return the time that plans reserve for a run, with the margin, over the profile's."""
+        keys = {queue.workflow.key for queue in function.queues}
+        margins = map(self._dispatcher.margin_ratio, keys)
+        return function.pool.correction.ratio * (1.0 + max(margins, default=0.0))
 
     def _choice(
         self, namespace: str, rates: Mapping[WorkflowKey, float], now_ms: float
@@ -368,9 +382,17 @@ class Scaler:
             if start.function[0] == namespace and now_ms < backoff.refused_until_ms
         }
         profiles = dict(self._dispatcher.profiles)
-        corrections = {
-            key[1]: function.pool.correction
+        functions = {
+            key[1]: function
             for key, function in self._dispatcher.functions.items()
             if key[0] == namespace
         }
-        return ShareChoice(namespace, loads, profiles, corrections, self._prices, refused)
+        return ShareChoice(
+            namespace,
+            loads,
+            profiles,
+            {name: function.pool.correction for name, function in functions.items()},
+            {name: self._time_ratio(function) for name, function in functions.items()},
+            self._prices,
+            refused,
+        )

@@ -18,6 +18,7 @@ class ShareChoice:
         loads: workflows of the namespace, with their rates.
         profiles: profile of each function, by name.
         corrections: correction of the run times of each function of the namespace.
+        time_ratios: time that plans reserve for a run of each function, over the profile's.
         prices, refused: arguments of `Sizing`.
         rows_per_ms: rate of each function for which the choice is made.
     """
@@ -26,6 +27,7 @@ class ShareChoice:
     loads: Sequence[WorkflowLoad]
     profiles: Mapping[str, FunctionProfile]
     corrections: Mapping[str, Correction]
+    time_ratios: Mapping[str, float]
     prices: PodPrices
     refused: AbstractSet[tuple[str, str, int, int]]
     rows_per_ms: dict[str, float] = field(default_factory=dict)

@@ -73,8 +73,8 @@ function gpuDetails(gpu, index, running, clientsMax) {
     `${pod.name}: ${pod.function || "slice of a pool"}, ${pod.slice_percent || pod.gpu_percent} %, ${gib(pod.memory_mib)}` +
     `${pod.pool ? `, ${pod.pool} of the pool` : ""}${running.has(pod.name) ? ", runs a batch" : ""}`));
   const clients = gpu.pods.filter((pod) => pod.memory_mib > 0).length;
-  return details(gpu.uuid, [`GPU ${index}: ${100 - gpu.free_percent} % granted`, health, bar],
-    el("p", { class: "soft" }, `${gpu.model}, ${gpu.uuid}. ${label}. ${clients} of ${clientsMax} MPS clients granted; metric esg_mps_clients of the node agent has those that are connected.`),
+  return details(gpu.uuid, [`GPU ${index}: ${100 - gpu.free_percent} % granted, ${clients} of ${clientsMax} MPS clients`, health, bar],
+    el("p", { class: "soft" }, `${gpu.model}, ${gpu.uuid}. ${label}. Each pod with GPU memory counts as one MPS client. A pod with several processes has more: metric esg_mps_clients of the node agent has those that are connected.`),
     pods.length ? el("ul", {}, ...pods) : empty("No pod has a share of it."));
 }
 
