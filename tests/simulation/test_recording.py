@@ -19,12 +19,12 @@ from workbench.simulation.recorder import UtilisationTrace
 def test_the_fill_is_the_mean_over_time(changes, tail_ms):
     """Whatever the buckets, together they hold the whole integral; their number is bounded."""
     fill = UtilisationTrace(100)
-    now_ms = area = held = 0.0
+    now_ms, area, held = 0.0, 0.0, 0
     for gap_ms, level in changes:
         area += held * gap_ms
         now_ms += gap_ms
         fill.add(now_ms, level - held)
-        held = float(level)
+        held = level
     area += held * tail_ms
     now_ms += tail_ms
     buckets = fill.until(now_ms)
