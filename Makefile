@@ -39,7 +39,7 @@ build/%/.installed: requirements/%.txt | $(STAMP)
 # leaves its products beside the sources, so it works on a copy; and the kernels are (hatch_build.py).
 COMPILED := build/compiled/.installed
 $(COMPILED): pyproject.toml hatch_build.py $(shell find scheduler studies workbench -name '*.py') | $(STAMP)
-	@echo "compiling the gateway's data path and the kernels (3 minutes)"
+	@echo "compiling the gateway's data path and the kernels (5 minutes)"
 	@rm -rf build/compiled build/compiler && mkdir -p build/compiler/source
 	@cp -r pyproject.toml README.md LICENSE hatch_build.py scheduler studies workbench build/compiler/source
 	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir build/compiler build/compiler/source

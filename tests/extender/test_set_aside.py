@@ -44,6 +44,7 @@ def test_share_counts_whatever_fails_in_the_statistics(extender, fail_for):
     assert state.ledger.reservation("half").gpu_percent == 50
 
 
+@pytest.mark.replaces
 def test_defect_of_one_pod_hides_no_other_of_a_list(extender, fail_for):
     """The rest of the list counts, and the log names the pod."""
     state = extender.service.state
@@ -55,6 +56,7 @@ def test_defect_of_one_pod_hides_no_other_of_a_list(extender, fail_for):
     assert [(line["kind"], line["name"]) for line in logged] == [("pod", "bad")]
 
 
+@pytest.mark.replaces
 def test_defect_of_one_node_hides_no_other_of_a_list(extender, fail_for):
     """The rest of the list counts, and the node keeps its last state."""
     state = extender.service.state

@@ -1,7 +1,5 @@
 """Traces of late calls: each cause is read from the report of a call that has it."""
 
-import asyncio
-import math
 import tracemalloc
 
 import pytest
@@ -9,29 +7,18 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
 from scheduler.dispatch.pods import Pod, Run, Share
 from scheduler.dispatch.requests import Request
-from scheduler.dispatch.slices import Slice
 from scheduler.dispatch.stage_graph import StageGraph
 from scheduler.gateway import call_report
 from scheduler.gateway.call_spans import sending_spans
-from scheduler.gateway.calls import CallError
-from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.serving.call_trace import CallTrace, TracedRun, TraceRing, Wait
 from tests.gateway import runtime_bed
+from tests.gateway.late_calls import SCENES, held, no_pod, plan, report_of, retries
 from tests.gateway.otlp_receiver import otlp_receiver
 from tests.gateway.ready_pods import MODEL
 from tests.gateway.runtime_bed import bed, rows
 
 CAUSES = tuple(call_report.CAUSES)
-LATE_S = 0.1  # far above a pause of a busy machine, which would be another cause
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
-GONE = ModelServerError(502, "the connection was reset", retryable=True)
-
-
-def report_of(running, identifier=None):
-    """Return the report of a call, or of the last one."""
-    ring = running.runtime.traces
-    trace = next(ring.newest_first()) if identifier is None else ring.find(identifier)
-    return call_report.report(trace, unix_offset_ms=0.0)
 
 
 def assert_adds_up(report):
@@ -39,85 +26,9 @@ def assert_adds_up(report):
     assert sum(report["parts_ms"].values()) == pytest.approx(report["latency_ms"], abs=0.02)
 
 
-async def held(running, model):
-    """Call; let the model answer when the deadline of the call is over."""
-    call = running.call("w", rows(1))
-    await asyncio.sleep(LATE_S)
-    model.gate.set()
-    await call
-
-
-async def over_profile(running):
-    """Play a batch that runs for longer than its profile."""
-    running.serve("w", {"a": ()}, slo_ms=20.0)
-    running.model("a").gate.clear()
-    await held(running, running.model("a"))
-
-
-async def queue(running):
-    """Play a wait until the only pod has ended the batch of others."""
-    running.serve("w", {"a": ()}, slo_ms=20.0)
-    model, first = await running.busy("w")
-    await held(running, model)
-    await first
-
-
-async def cold_start(running):
-    """Play a wait for a pod that becomes ready."""
-    running.serve("w", {"a": ()}, pods=0, slo_ms=20.0)
-    running.add_pod("a", ready=False)
-    call = running.call("w", rows(1))
-    await asyncio.sleep(LATE_S)
-    running.runtime.pod_ready("default/a-0")
-    await call
-
-
-async def share(running):
-    """Play an idle pod whose slice has no tokens until the deadline is over."""
-    running.serve("w", {"a": ()}, pods=0, slo_ms=20.0)
-    running.add_pod("a", pooled=True)
-    call = running.call("w", rows(1))
-    await asyncio.sleep(LATE_S)
-    running.fence.set_end(("default", "GPU-0"), math.inf)
-    running.runtime.set_slice(Slice("default", "GPU-0", "node", 100, 4, gpu_model=MODEL))
-    await call
-
-
-async def no_pod(running):
-    """Play a function without any pod."""
-    running.serve("w", {"a": ()}, pods=0, slo_ms=20.0)
-    with pytest.raises(CallError, match="no answer within"):
-        await running.call("w", rows(1), timeout_ms=5.0)
-
-
-async def retries(running):
-    """Play a batch that fails late, and runs again at once."""
-    running.serve("w", {"a": ()}, slo_ms=20.0)
-    model = running.model("a")
-    model.faults = [GONE]
-    model.gate.clear()
-    await held(running, model)
-
-
-async def receive(running):
-    """Play an arrival that is long before the end of the body."""
-    running.serve("w", {"a": ()}, slo_ms=20.0)
-    await running.call("w", rows(1), age_ms=1000 * LATE_S)
-
-
-async def plan(running):
-    """Play a workflow whose profiles alone take longer than its SLO."""
-    running.serve("w", {"a": ()}, slo_ms=5.0, latency_ms=60_000.0)
-    running.model("a").gate.clear()
-    await held(running, running.model("a"))
-
-
 def sending(running, url, unix_offset_ms=0.0):
     """Send the spans of calls while inside; at the end all have been sent."""
     return sending_spans(url, running.runtime.traces, unix_offset_ms=unix_offset_ms)
-
-
-SCENES = (over_profile, queue, cold_start, share, no_pod, retries, receive, plan)
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
