@@ -262,6 +262,10 @@ bench-jobs: setup ## CPU time of Tiresias, Optimus and Pollux on one published w
 bench-startup: setup ## start-up CPU time of esg --help, as a ratio to importing typer
 	@$(BIN)/python -m bench.startup
 
+.PHONY: bench-page
+bench-page: setup ## the live page over 1,000 nodes of 8 GPUs: time until it is drawn, bytes, CPU time of the servers (needs Chromium)
+	@$(BIN)/python -m bench.page
+
 .PHONY: bench-policies
 bench-policies: setup ## cost of splitting the SLO: policy esg against exact; writes docs/policies.md
 	@$(BIN)/python -m studies.plans.policies
