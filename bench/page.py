@@ -40,7 +40,7 @@ def main() -> int:
         sys.exit("error: Debian's package chromium is needed; install it")
     port, health_port = free_port(), free_port()
     environment = {"ESG_PAGE": "true", "ESG_HEALTH_PORT": str(health_port)}
-    documents = {"/v1/overview": played()["/v1/overview"]}
+    documents = {"/v1/overview": played()["/v1/overview"]}  # type: ignore[no-untyped-call]
     with (
         serving(NODES, GPUS, PODS, port, environment) as service,
         page_server(documents, f"http://127.0.0.1:{health_port}") as gateway,
