@@ -29,7 +29,7 @@ from scheduler.gateway.http.server import serving_http
 from scheduler.gateway.metrics import GatewayMetrics
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
-from scheduler.gateway.serving.call_trace import Attempt, CallTrace, TracedRun
+from scheduler.gateway.serving.call_trace import CallTrace, TracedRun
 from scheduler.gateway.serving.recorder import BatchEnded, CallResult
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.serving.served_call import ServedCall
@@ -79,16 +79,18 @@ class RepeatedRecording:
             return
         backend, request = self.backend, self._run.jobs[0].request
         call: ServedCall = request.payload
+        # The loop has the records alone: what else is interpreted would be counted with them.
+        ended_ms, headers = backend.now_ms(), call.call.headers
+        log, takes = backend.call_log.call_ended, backend.traces.takes
         for _ in range(self.times):
-            ended_ms = backend.now_ms()
-            backend.call_log.call_ended(request, result, ended_ms, cold_start=cold_start)
-            if backend.traces.takes(result, call.call.headers):
+            log(request, result, ended_ms, cold_start=cold_start)
+            if takes(result, headers):
                 backend.traces.add(
                     CallTrace(
                         request,
                         call.served.names,
                         call.call.request.id,
-                        call.call.headers,
+                        headers,
                         result=result,
                         error="",
                         ended_ms=ended_ms,
@@ -117,15 +119,17 @@ class RepeatedRecording:
         for pod in self.backend.dispatcher.pods:
             if pod.runs:
                 self._run = pod.runs[-1]
-        if self._run is None:
+        run = self._run
+        if run is None:
             return
+        ended_ms, log = self.backend.now_ms(), self.backend.call_log.batch_ended
+        jobs = [(job.since_ms, job.late) for job in run.jobs]
         for _ in range(self.times):
-            traced_run = TracedRun(self._run)
-            for job in self._run.jobs:
-                attempts: list[Attempt] = []
-                attempts.append((traced_run, job.since_ms, job.late))
-            traced_run.ended_ms = self.backend.now_ms()
-            self.backend.call_log.batch_ended(batch, traced_run.ended_ms)
+            traced_run = TracedRun(run)
+            for since_ms, late in jobs:
+                _ = [(traced_run, since_ms, late)]
+            traced_run.ended_ms = ended_ms
+            log(batch, ended_ms)
 
 
 def runtime(server_port: int) -> tuple[Runtime, RepeatedRecording]:
