@@ -43,7 +43,8 @@ class Metadata(BaseModel):
     def group_label(self) -> str | None:
         """Label with the group of gateways that serves the object; None: it has no such label."""
         labels: Mapping[str, str] = (self.model_extra or {}).get("labels") or {}
-        return labels.get(LABEL_GATEWAY_GROUP)
+        label = labels.get(LABEL_GATEWAY_GROUP)
+        return None if label is None else str(label)
 
     @property
     def group(self) -> str:

@@ -46,7 +46,7 @@ class RequestMix:
             for request, pods in pods_by_class.items()
             if pods > 0 and request.gpu_percent > 0
         ]
-        rows = [(*request, pods) for pods, request in nlargest(limit, counted)]
+        rows = [(*request, pods) for pods, request in nlargest(min(limit, CLASSES_MAX), counted)]
         columns = np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 4).T)
         return cls(MixArrays(*columns))
 

@@ -103,7 +103,7 @@ class Planner:
         budget = _Budget(budget_ms, margin_ratio, waits_ms)
         limit_ms = with_rounding_ms(budget_ms)
         others = stage.other_stages(request.progress, limit_ms)
-        starts_ms = np.array(request.starts_ms)
+        starts_ms = np.array(request.starts_ms, np.float64)
         ranking = _search(stage, others, query, limit_ms, starts_ms)
         if not ranking.admits_any:
             query = _with_smallest_batch(stage, query, request)
@@ -121,12 +121,14 @@ class Planner:
             ]
             message = _too_slow(slow, request)
             return _plan(_merged(slow, _by_throughput), budget, message)
-        soonest_ms = np.array([min(request.starts_ms)])
+        soonest_ms = np.array([min(request.starts_ms)], np.float64)
         soonest = _search(stage, others, query, math.inf, soonest_ms, fastest=True)
         end_ms = max(soonest.candidates[0].path_ms, others.siblings_ms)
         if max(margin_ratio, waits_ms) > 0 and end_ms <= with_rounding_ms(remaining_ms):
             return self.plan(_with_less_reserve(request, margin_ratio, remaining_ms, end_ms))
-        late = _search(stage, others, query, math.inf, np.array([start_ms]), fastest=fastest)
+        late = _search(
+            stage, others, query, math.inf, np.array([start_ms], np.float64), fastest=fastest
+        )
         return _plan(late, _Budget(remaining_ms), self._too_late(remaining_ms, end_ms))
 
     def margin_ratio(self, request: PlanRequest) -> float:

@@ -65,6 +65,17 @@ def test_nodes_that_differ(tmp_path):
     assert shapes == [(1, 16), (1, 16), (2, 8), (2, 8)]
 
 
+def test_a_number_of_nodes_is_that_of_all():
+    """Those of a gateway's cluster that differ are not added to it."""
+    kind = {"gpus": 2, "gpu_model": factories.MODEL, "cpus": 8, "memory_mib": 81_920}
+    cluster = {"node_kinds": [kind | {"count": 3}, kind | {"count": 2, "gpus": 1}]}
+    shapes = [
+        len(read_scenario(None, options, [], cluster=dict(cluster))[0].node_shapes)
+        for options in ({}, {"nodes": 4})
+    ]
+    assert shapes == [5, 4]
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [

@@ -294,6 +294,12 @@ def test_a_cold_start_is_paid_by_faster_stages() -> None:
     assert plan.candidates[0].path_cost_dollars <= plan.candidates[1].path_cost_dollars
 
 
+def test_whole_starts_are_times_like_any() -> None:
+    """A kernel reads its arguments as the types of its signature."""
+    whole = _planner().plan(plan_request(slack_ms=250.0, starts_ms=(0, 40)))
+    assert whole == _planner().plan(plan_request(slack_ms=250.0, starts_ms=(0.0, 40.0)))
+
+
 def test_a_lost_slo_permits_any_node() -> None:
     """If no start is fast enough, the candidates are for the slowest start."""
     plan = _planner().plan(plan_request(slack_ms=10.0, starts_ms=(5.0, 40.0)))

@@ -18,7 +18,7 @@ def stopped_pods(  # noqa: PLR0913 - each by its name
     *,
     is_crowded: bool,
 ) -> list[Pod]:
-    """Return the idle pods to end; ``is_crowded``: another function's pod found no room."""
+    """Return the idle pods to end; ``is_crowded``: a pod of the pool did not start."""
     all_ready = [pod for pod in function.pool.pods.values() if pod.state is PodState.READY]
     ready = [pod for pod in all_ready if has_place(pod)]
     matching = [pod for pod in ready if target.matches(pod)]
@@ -31,7 +31,7 @@ def stopped_pods(  # noqa: PLR0913 - each by its name
         stops = stops[:1] if target.may_replace(now_ms) else []
     target.failed_starts = 0
     surplus = target.surplus(wanted, len(matching), now_ms)
-    if is_crowded:
+    if is_crowded and wanted:  # none is wanted while no slice is open
         surplus = max(len(matching) - wanted, 0)
     of_share = _crowded_first(pod for pod in idle if target.matches(pod))
     ends = of_share[:surplus]

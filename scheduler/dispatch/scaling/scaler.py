@@ -14,8 +14,8 @@ reserve by the objective (`staffing`), and the backlog:
 - Down by half of the pods that nothing has needed for half a minute, the least recently used first;
   the last pod of a function once it has been idle for its keep-alive. Pods of a share that is no
   longer chosen go once the others suffice, one of a function in a second: where they were needed
-  after all, few are missing. Where a start finds no room, as many of them go as hold its resources;
-  in a pool, all that nothing needs of any function: they hold the memory.
+  after all, few are missing. Where a start fails, as one without room, as many of them go as hold
+  its resources; in a pool, all that nothing needs of any function: they hold the memory.
 """
 
 from collections import defaultdict

@@ -77,6 +77,8 @@ class ScenarioKeys:
 
     def put(self, key: str, value: Any, source: str) -> None:
         """Set a key; a mapping is merged into the one that is there."""
+        if key == "nodes" and self._sources.get("unlike_nodes") == _GATEWAY:
+            self.values.pop("unlike_nodes", None)  # the number is that of all nodes
         self.values[key] = _merged(self.values.get(key), value)
         self._sources[key] = source
 
