@@ -49,11 +49,14 @@ def test_the_bundle_reads_as_one(tmp_path, monkeypatch):
     assert fastest.latency_ms == pytest.approx(1.0)
 
 
-def test_the_published_bundle_is_valid():
+@pytest.mark.parametrize(
+    ("name", "model"), [("h100-vision", "NVIDIA H100 80GB HBM3"), ("cpu-vision", "none")]
+)
+def test_a_published_bundle_is_valid(name, model):
     """Its profiles and its table are of stand-ins, on the GPU that it names."""
-    file = REPOSITORY / "deploy/profiles/h100-vision.yaml"
+    file = REPOSITORY / "deploy/profiles" / f"{name}.yaml"
     bundle = read_bundle(file.read_text(encoding="utf-8"), str(file))
     names = {known.function for known in STAND_INS}
     assert {profile.metadata.name for profile in bundle.profiles} <= names
     assert bundle.header.spec.interference.keys() <= names
-    assert {gpu.model for p in bundle.profiles for gpu in p.spec.gpus} == {"NVIDIA H100 80GB HBM3"}
+    assert {gpu.model for p in bundle.profiles for gpu in p.spec.gpus} == {model}
