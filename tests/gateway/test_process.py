@@ -367,8 +367,11 @@ async def test_a_simulation_gets_nodes_and_settings(tmp_path):
         gateway.put_documents("f", port=1)
         document = server("f", "f", selector=None, template=template, keepAliveS=5)
         gateway.api_server.put(FUNCTION_SERVERS, document)
-        await gateway.until_health("/v1/cluster", lambda _, text: '"gpus":1' in text)
 
+        def has_all(_, text):
+            return '"gpus":1' in text and json.loads(text)["keep_alive_ms"] is not None
+
+        await gateway.until_health("/v1/cluster", has_all)
         cluster = json.loads((await gateway.health("/v1/cluster"))[1])
 
         kind = {"gpu_model": "NVIDIA A100-SXM4-80GB", "cpus": 16, "memory_mib": 81_920}
