@@ -55,14 +55,13 @@ class CallLog:
             return
         at = self._calls % self._max
         self._calls += 1
-        arrival_ms, deadline_ms = request.arrival_ms, request.deadline_ms
         self._call_workflows[at] = request.workflow
         _CALL.pack_into(
             self._call_numbers, _CALL.size * at,
-            ended_ms, arrival_ms, deadline_ms, _RESULTS.index(result), cold_start,
+            ended_ms, request.arrival_ms, request.deadline_ms, _RESULTS.index(result), cold_start,
         )  # fmt: skip
         if self._is_logged:
-            numbers = (ended_ms, arrival_ms, deadline_ms, _RESULTS.index(result), cold_start)
+            numbers = _CALL.unpack_from(self._call_numbers, _CALL.size * at)
             log.debug(CALL_ENDED, **_fields_of_call(request.workflow, numbers))
 
     def batch_ended(self, ended: BatchEnded, ended_ms: float) -> None:
@@ -77,7 +76,7 @@ class CallLog:
             ended_ms, ended.execute_s, ended.profiled_s, ended.rows,
         )  # fmt: skip
         if self._is_logged:
-            numbers = (ended_ms, ended.execute_s, ended.profiled_s, ended.rows)
+            numbers = _BATCH.unpack_from(self._batch_numbers, _BATCH.size * at)
             fields = _fields_of_batch(ended.workflow, ended.stage, ended.share, numbers)
             log.debug(BATCH_ENDED, **fields)
 
@@ -88,16 +87,18 @@ class CallLog:
             unix_offset_ms: Unix time at zero of the clock, ms.
         """
         # Copies: calls end while a client reads.
-        call_numbers = list(_CALL.iter_unpack(bytes(self._call_numbers)))
-        batch_numbers = list(_BATCH.iter_unpack(bytes(self._batch_numbers)))
+        call_numbers, batch_numbers = bytes(self._call_numbers), bytes(self._batch_numbers)
         workflows = list(self._call_workflows)
         batches = list(
             zip(self._batch_workflows, self._batch_stages, self._batch_shares, strict=True)
         )
         calls_at, batches_at = self._places(self._calls), self._places(self._batches)
         full = [
-            numbers[places[0]][0]
-            for numbers, places in ((call_numbers, calls_at), (batch_numbers, batches_at))
+            form.unpack_from(numbers, form.size * places[0])[0]
+            for form, numbers, places in (
+                (_CALL, call_numbers, calls_at),
+                (_BATCH, batch_numbers, batches_at),
+            )
             if len(places) == self._max
         ]
         begin_ms = max(full, default=0.0)
@@ -107,13 +108,13 @@ class CallLog:
             return {"event": event, "timestamp": at.isoformat(), **fields}
 
         for at in calls_at:
-            numbers = call_numbers[at]
-            if numbers[0] >= begin_ms:
-                yield line(CALL_ENDED, numbers[0], _fields_of_call(workflows[at], numbers))
+            call = _CALL.unpack_from(call_numbers, _CALL.size * at)
+            if call[0] >= begin_ms:
+                yield line(CALL_ENDED, call[0], _fields_of_call(workflows[at], call))
         for at in batches_at:
-            numbers = batch_numbers[at]
-            if numbers[0] >= begin_ms:
-                yield line(BATCH_ENDED, numbers[0], _fields_of_batch(*batches[at], numbers))
+            batch = _BATCH.unpack_from(batch_numbers, _BATCH.size * at)
+            if batch[0] >= begin_ms:
+                yield line(BATCH_ENDED, batch[0], _fields_of_batch(*batches[at], batch))
 
     def _places(self, ended: int) -> list[int]:
         """Return the places of the last ends, oldest first."""
