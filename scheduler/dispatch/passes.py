@@ -7,7 +7,7 @@ from scheduler.dispatch.batching import DispatchPass, OnDrop, OnRun
 from scheduler.dispatch.namespace_plans import NamespacePlans
 from scheduler.dispatch.pods import FunctionKey, Pod, Run
 from scheduler.dispatch.slice_table import SliceTable
-from scheduler.dispatch.workflow_queues import FunctionState, with_jobs
+from scheduler.dispatch.workflow_queues import FunctionState
 
 
 class Passes:
@@ -122,7 +122,8 @@ class Passes:
         return min(
             (
                 queue.deadline_ms - plans.stage(queue.workflow.key, queue.name).fastest_ms
-                for queue in with_jobs(function.queues)
+                for queue in function.queues
+                if queue.jobs
             ),
             default=inf,
         )

@@ -1,6 +1,6 @@
 """Queues of the workflows' stages, and those of one function with its pods."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
@@ -342,8 +342,3 @@ class FunctionState:
             best = max(row.batch / row.latency_ms for row in share_class.rows)
             rows_per_ms += best * (len(share_class.idle) + len(share_class.busy))
         return rows / rows_per_ms if rows_per_ms else 0.0
-
-
-def with_jobs(queues: Iterable[DueQueue]) -> list[DueQueue]:
-    """Return the queues with jobs that can still be in time."""
-    return [queue for queue in queues if queue.jobs]
