@@ -35,9 +35,9 @@ class Served:
     """A trace that the gateway has answered.
 
     Attributes:
-        outcomes: of all requests.
+        outcomes: outcome of each request.
         client_late_p99_ms: how late the client sent its requests.
-        server_late_p99_ms: by how much runs of model servers took longer than they were to.
+        server_late_p99_ms: time that runs of model servers took above the planned one.
         most_running_percent: largest percent of runs at a time on one GPU.
         most_process_percent: largest percent of processes at a time on one GPU, idle or not.
     """

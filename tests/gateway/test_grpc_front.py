@@ -36,8 +36,8 @@ class Chain:
         backend: what answers calls.
         player: the model server.
         memory: the bound on bodies.
-        address: that of the front.
-        connections: those of the front's clients.
+        address: host and port of the front.
+        connections: connections of the front's clients.
     """
 
 

@@ -91,7 +91,7 @@ class Gateway(NamedTuple):
 
     Attributes:
         runtime: the runtime.
-        records: its reports.
+        records: reports of the runtime.
         pods: names of the pods.
         client: tritonclient over gRPC.
         http_client: tritonclient over HTTP.

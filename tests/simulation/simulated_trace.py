@@ -54,7 +54,7 @@ class TraceFigures(NamedTuple):
     """Figures of one run of a trace.
 
     Attributes:
-        first_percent, then_percent: in time, of the requests of the beginning and of the others.
+        first_percent, then_percent: requests in time, of those at the beginning and of the others.
         dollars_per_thousand: price of what all pods held, idle or not, for 1,000 requests.
         runs: batches of model servers.
         pods: that were started.
