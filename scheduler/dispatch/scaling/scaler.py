@@ -152,7 +152,8 @@ class Scaler:
         """Report a pod that found no room, or failed before it was ready.
 
         The next attempt with this share waits, longer each time until `start_proved`. Where the
-        function has no pod of the share, another one is chosen meanwhile.
+        function has no pod of the share, another one is chosen meanwhile; not for a pooled pod,
+        which finds too little memory in a slice, whatever its share.
         """
         self.failures += 1
         backoff = self._backoffs.get(start)
@@ -165,7 +166,7 @@ class Scaler:
         target.failed_starts += 1
         function = self._dispatcher.functions[start.function]
         ready = (pod for pod in function.pool.usable() if pod.state is PodState.READY)
-        if not any(pod.share == start.share for pod in ready):
+        if not (start.pooled or any(pod.share == start.share for pod in ready)):
             backoff.refused_until_ms = now_ms + REFUSED_MS
             self._documents = ()  # shares are chosen again
 
