@@ -57,6 +57,11 @@ def findings(paths: Iterable[Path]) -> Iterator[str]:
             yield f"class {name!r} is defined at {' and '.join(places)}; rename all but one"
 
 
+def tracked_paths() -> Iterator[Path]:
+    """Yield the tracked files of Python; a deletion may not be staged yet."""
+    listed = subprocess.check_output(["git", "ls-files", "*.py"], text=True)  # noqa: S607
+    return filter(Path.exists, map(Path, listed.splitlines()))
+
+
 if __name__ == "__main__":
-    tracked = subprocess.check_output(["git", "ls-files", "*.py"], text=True)  # noqa: S607
-    sys.exit("\n".join(findings(map(Path, tracked.splitlines()))) or 0)
+    sys.exit("\n".join(findings(tracked_paths())) or 0)

@@ -1,10 +1,11 @@
 """The check of names: what it reports, and what passes."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tools.naming import findings
+from tools.naming import findings, tracked_paths
 
 
 @pytest.fixture
@@ -60,3 +61,15 @@ def test_a_docstring_opens_with_a_verb_or_a_noun(check, source, line):
 def test_uses_longer_names_and_other_texts_pass(check):
     source = '"""Whatever. What follows is free."""\ntold_pods = told.told\nTEXT = "What is it?"\n'
     assert check({"scheduler/a.py": source}) == []
+
+
+def test_a_deletion_that_is_not_staged_is_left_out(tmp_path, monkeypatch):
+    """The others are checked; a file that git does not track is not."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.py", "b.py", "c.txt"):
+        Path(name).touch()
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    subprocess.run(["git", "add", "."], check=True)
+    Path("a.py").unlink()
+    Path("d.py").touch()
+    assert list(tracked_paths()) == [Path("b.py")]

@@ -1,7 +1,6 @@
 """Kernels over Pareto frontiers: join two, and reduce a network of them by trying options.
 
-A frontier is two parallel arrays: ``time_ms`` strictly rising, ``cost`` (dollars per request)
-strictly falling; every point is a real completion. All kernels write into arrays of the caller.
+Every point of a frontier is a real completion. All kernels write into arrays of the caller.
 `node_reduction` explains the method and builds the arrays; `reduction_arrays` describes them.
 
 The kernels share one module because Numba's cache does not notice an edit of a callee in another
@@ -44,12 +43,10 @@ _ENVELOPE = type_of(Envelope)
 def _sift_down(heap: Heap, size: int) -> None:
     """Restore the heap after a change of its root."""
     at = 0
+    child = 1
     root_ms = heap.time_ms[0]
     root_row = heap.row[0]
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
+    while child < size:
         if child + 1 < size and heap.time_ms[child + 1] < heap.time_ms[child]:
             child += 1
         if heap.time_ms[child] >= root_ms:
@@ -57,6 +54,7 @@ def _sift_down(heap: Heap, size: int) -> None:
         heap.time_ms[at] = heap.time_ms[child]
         heap.row[at] = heap.row[child]
         at = child
+        child = 2 * at + 1
     heap.time_ms[at] = root_ms
     heap.row[at] = root_row
 
@@ -101,7 +99,6 @@ def _join_series(first: Points, second: Points, ratio: float, heap: Heap, out: P
       previous one by that ratio, and the last point always: at any time the cost is at most 1 +
       ratio times the true cost.
     - heap: scratch, as long as ``first``.
-    - out: the result.
     """
     size = first.time_ms.shape[0]
     for i in range(size):
@@ -126,8 +123,7 @@ def _join_series(first: Points, second: Points, ratio: float, heap: Heap, out: P
             size -= 1
             heap.time_ms[0] = heap.time_ms[size]
             heap.row[0] = heap.row[size]
-        if size > 0:
-            _sift_down(heap, size)
+        _sift_down(heap, size)
     cheapest = first.cost[-1] + second.cost[-1]
     if cheapest < out.cost[count - 1]:  # was thinned out; it is always part of the result
         count = _append(out, count, first.time_ms[-1] + second.time_ms[-1], cheapest)
@@ -339,8 +335,8 @@ def _next(
         if single:
             point = _only_point(memory, envelope, fixed, slot, row, traced)
         if _fix(memory, fixed, slot, point):
-            break
-    return int(level)
+            return level
+    return 0
 
 
 @njit(b1(_PROGRAM, _MEMORY, i8, i8), nogil=True, cache=True)
