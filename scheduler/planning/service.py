@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 
 import structlog
 
@@ -114,7 +115,8 @@ class PlanningService:
         self.state.pods.expire()
 
 
+@cache
 def prepare_kernels() -> None:
-    """Compile all kernels, or load them from Numba's cache."""
+    """Compile all kernels, or load them from Numba's cache: once in a process."""
     search.prepare()
     placement.prepare()

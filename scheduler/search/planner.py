@@ -8,6 +8,7 @@ kernel call per GPU model.
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -180,8 +181,9 @@ class Planner:
         )
 
 
+@cache
 def prepare() -> None:
-    """Run every kernel once, so that the first request finds them compiled and in memory.
+    """Run every kernel, once in a process: a first request finds them compiled and in memory.
 
     Their signatures are explicit, so they are compiled, or loaded from Numba's cache, when their
     modules are imported. This plans two stages of a small workflow that need all of policy exact,

@@ -10,19 +10,20 @@ The gateway's HTTP front needs none of this: its own server has such limits from
 """
 
 import asyncio
+import logging
 import socket
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import structlog
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from scheduler.server.connections import ConnectionTable
 from scheduler.server.sockets import SignallessServer
 
-log = structlog.get_logger(__name__)
+log = logging.getLogger("uvicorn.error")  # structlog would be half of a health process's start
+
 KUBERNETES_KEEP_ALIVE_S = 120  # Kubernetes' clients close an idle connection after 90 s: not us
 HEAD_BYTES_MAX = 64 * 1024
 """Bytes of a request's line and headers, or of its trailers; Kubernetes' have some hundreds."""
@@ -281,7 +282,7 @@ class BoundedServer(SignallessServer):
             except ConnectionError:
                 continue  # the client has given up already
             except OSError as error:
-                log.warning("connection cannot be accepted", error=error.strerror)
+                log.error("a connection cannot be accepted: %s", error.strerror)
                 await asyncio.sleep(_ACCEPT_PAUSE_S)
                 continue
             if not self.connections.admit(peer[0]):

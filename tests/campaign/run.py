@@ -14,8 +14,6 @@ import structlog
 from scheduler.cluster import backoff
 from scheduler.extender import stale_cache
 from scheduler.gateway.scaling import pool_pod
-from scheduler.planning import service as planning_service
-from scheduler.search import planner
 from tests.campaign.checks import is_settled, problems
 from tests.campaign.gateway_incidents import has_gateways
 from tests.campaign.incidents import Incident, draw_incidents, draw_layout
@@ -69,7 +67,7 @@ def run_seed(seed: int, *, active: int = 1) -> Verdict:
 
 def run_incidents(seed: int, incidents: Sequence[Incident], *, active: int = 1) -> Verdict:
     """Run these incidents, in their order."""
-    with _captured_errors() as errors, _cheap_lives(), _repeatable(seed):
+    with _captured_errors() as errors, _repeatable(seed):
         verdict = run_virtually(_run(seed, incidents, active), MachineLoop)
     if not errors:
         return verdict
@@ -100,28 +98,11 @@ async def _run(seed: int, incidents: Sequence[Incident], active: int) -> Verdict
 
 
 @contextmanager
-def _cheap_lives() -> Iterator[None]:
-    """Prepare the kernels once for all processes of all runs, and poll rarely."""
-    if not _PREPARED:
-        planning_service.prepare_kernels()
-        planner.prepare()
-        _PREPARED.append(True)
-    with (
-        mock.patch.object(planning_service, "prepare_kernels"),
-        mock.patch.object(planner, "prepare"),
-        mock.patch.object(stale_cache, "_PAUSE_S", POLL_S),
-    ):
-        yield
-
-
-_PREPARED: list[bool] = []
-
-
-@contextmanager
 def _repeatable(seed: int) -> Iterator[None]:
-    """Draw names of pods and pauses from the seed."""
+    """Draw names of pods and pauses from the seed, and poll rarely."""
     random = Random(f"process {seed}")
     with (
+        mock.patch.object(stale_cache, "_PAUSE_S", POLL_S),
         mock.patch.object(pool_pod, "secrets", random),
         mock.patch.object(backoff, "random_module", SimpleNamespace(Random=lambda: random)),
     ):

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import pickle
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,12 @@ def _template(
     )  # fmt: skip
 
 
+@functools.cache  # most documents are the same with other values
+def _parsed(part: str) -> bytes:
+    """Return the documents of a part of a rendered text, pickled: a test may change its own."""
+    return pickle.dumps([document for document in parse_yaml(part) if document])
+
+
 def render(
     *values: str | Path,
     release: str = "esg",
@@ -81,7 +88,7 @@ def render(
     for key, value in overrides.items():
         flags += ["--set-json", f"{key}={json.dumps(value)}"]
     text = _template(tuple(flags), release, namespace, kubernetes, apis)
-    return [document for document in parse_yaml(text) if document]
+    return [document for part in text.split("\n---\n") for document in pickle.loads(_parsed(part))]
 
 
 def one(objects: list[Json], kind: str, suffix: str = "") -> Json:

@@ -1,6 +1,7 @@
 """Idle, slow and numerous clients of a port: each ends, and others are served meanwhile."""
 
 import asyncio
+import errno
 import resource
 import ssl
 from contextlib import asynccontextmanager, suppress
@@ -10,6 +11,7 @@ import pytest
 import uvicorn
 import uvloop
 
+from scheduler.server import bounded
 from scheduler.server.bounded import (
     HEAD_BYTES_MAX,
     KUBERNETES_KEEP_ALIVE_S,
@@ -266,6 +268,25 @@ async def test_idle_connection_is_kept_for_that_time():
         timers = [p.timeout_keep_alive_task for p in port.server.server_state.connections]
         assert len(timers) == 3
         assert all(timer.when() - now_s > CLIENT_IDLE_S for timer in timers)
+
+
+@pytest.mark.parametrize("error", [ConnectionAbortedError(), OSError(errno.EMFILE, "no files")])
+async def test_a_connection_that_cannot_be_accepted_ends_no_server(monkeypatch, capsys, error):
+    """The log says why, unless the client gave up; the next connection is accepted."""
+    monkeypatch.setattr(bounded, "_ACCEPT_PAUSE_S", 0)
+    loop = asyncio.get_running_loop()
+    accept, errors = loop.sock_accept, [error]
+
+    async def failing_once(listener):
+        if errors:
+            raise errors.pop()
+        return await accept(listener)
+
+    monkeypatch.setattr(loop, "sock_accept", failing_once)
+    async with serving() as port:
+        assert await answered(*await port.connect())
+    refused = "a connection cannot be accepted: no files" in capsys.readouterr().err
+    assert refused == (error.errno == errno.EMFILE)
 
 
 def test_open_files_limit_is_raised(monkeypatch):
