@@ -100,7 +100,7 @@ class KubeletPods(Pods):
 
     def _has_room(self, group, gpu, percent):
         """Return true if a pool has no slice of a GPU, also none that ends, and a share is free."""
-        total = sum(share for (_, other), share in self.reserved.items() if other == gpu)
+        total = sum(share for (_, uuid), share in self.reserved.items() if uuid == gpu)
         return not self.reserved[group, gpu] and total + percent <= 100
 
     def _percent(self, name):
