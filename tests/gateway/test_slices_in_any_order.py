@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduler.gateway.calls import CallError
@@ -266,6 +266,21 @@ def test_what_runs_has_its_share_reserved_at_every_moment(steps):
 
 @pytest.mark.slow
 @settings(deadline=None)
+@example(  # the holder of another group ends with its own grace period
+    [
+        ("a", ("delete", 0), 0.2),
+        ("a", ("nothing", None), 0.2),
+        ("a", ("nothing", None), 0.2),
+        ("b", ("delete", 4), 0.2),
+        ("a", ("nothing", None), 0.2),
+        ("a", ("nothing", None), 40.0),
+        ("a", ("nothing", None), 40.0),
+        ("a", ("nothing", None), 0.2),
+        ("a", ("regroup", 2), 0.2),
+        ("b", ("nothing", None), 0.2),
+        ("b", ("slices", 1), 0.2),
+    ]
+)
 @given(STEPS_OF_GROUPS)
 def test_so_does_what_groups_run_on_one_gpu(steps):
     """Also if somebody changes the group of a pod, whose slice no other gateway then uses."""

@@ -247,9 +247,9 @@ class SliceHolders:
         return gpu_slice.used_percent > sum(others)
 
     async def _deleting(self, holder: SliceHolder) -> None:
-        await delete_pod(
-            self._client, holder.namespace, holder.name, holder.uid, grace_s=END_GRACE_S
-        )
+        # The batches in the slice of another group are not known here: its grace period keeps it.
+        grace_s = None if holder.pod is not None and holder.pod.problem else END_GRACE_S
+        await delete_pod(self._client, holder.namespace, holder.name, holder.uid, grace_s=grace_s)
         if holder.pod is None:  # nothing was reported of it, so its end will not be
             self._forget(holder)
 
