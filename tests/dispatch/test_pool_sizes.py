@@ -408,3 +408,12 @@ def test_the_first_row_has_a_slice_at_once_which_stays_for_the_keep_alive():
     while pool.now_ms < 2 * keep_alive_ms:
         pool.step()
     assert not list(pool.dispatcher.slices)
+
+
+def test_a_pod_that_finds_no_room_in_a_slice_keeps_its_share():
+    """Memory is short there, which pods of another share take, too; so no other share is tried."""
+    pool = PoolOwner(cold_start_ms=3_000.0)
+    pool.expect(100.0)
+    pool.step()
+    pool.room = 0
+    assert len({start.share for _ in range(60) for start in pool.step().starts}) == 1

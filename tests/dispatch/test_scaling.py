@@ -162,6 +162,7 @@ class Scaled:
     Attributes:
         room: number of pods that can run.
         start_fails_after_ms: time until the start of another one fails; 0: it fails at once.
+        found_room: true if those fail for another reason.
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class Scaled:
         self.scaler.set_limits(KEY, PodLimits(**limits))
         self.scaler.expect((SPACE, "w"), rate_rps)
         self.room, self.number = 1_000, 0
-        self.start_fails_after_ms = 0.0
+        self.start_fails_after_ms, self.found_room = 0.0, False
         self.failing = []
         self.stopped = []
 
@@ -185,7 +186,7 @@ class Scaled:
         while self.failing and self.failing[0][0] <= now_ms:
             failed_ms, start, pod = self.failing.pop(0)
             self.owner.dispatcher.remove_pod(pod, failed_ms)
-            self.scaler.start_failed(start, failed_ms)
+            self.scaler.start_failed(start, failed_ms, found_room=self.found_room)
         changes = self.scaler.changes(now_ms)
         for pod in changes.stops:
             self.owner.dispatcher.remove_pod(pod, now_ms)
@@ -568,3 +569,15 @@ def test_a_start_without_room_ends_only_pods_whose_shares_it_needs():
     needed = [sum(start.share[i] for start in without_room) for i in (1, 2, 3)]
     scaled.scale(100.0)
     assert scaled.stopped == old[: max(map(ceil, (needed[0], needed[1] / 10, needed[2] / 100)))]
+
+
+def test_a_start_that_fails_with_room_ends_no_other_pod():
+    """As one whose model cannot be loaded: room is not what it lacks."""
+    scaled = Scaled(rate_rps=20.0)
+    for i in range(20):
+        scaled.owner.pod(f"old{i}", percent=10, memory_mib=100)
+    scaled.room, scaled.start_fails_after_ms, scaled.found_room = 21, 50.0, True
+    for now_ms in (0.0, 100.0):
+        scaled.scale(now_ms)
+    assert scaled.scaler.failures
+    assert scaled.stopped == []

@@ -188,13 +188,14 @@ class ScriptedScaler:
 
     Attributes:
         failures: Starts that failed.
+        found_room: Whether each of them had room.
     """
 
     def __init__(self, runtime):
         self._runtime = runtime
         self.wanted, self.share, self.pooled = 0, LARGE, False
         self.slices = []  # `SliceStart`
-        self.failures = []
+        self.failures, self.found_room = [], []
         self.proved_slices = []
         self._slice_backoff = StartBackoff(*START_PAUSE_MS)
         self._backoffs = defaultdict(lambda: StartBackoff(*START_PAUSE_MS))
@@ -222,8 +223,9 @@ class ScriptedScaler:
     def slice_proved(self, start):
         self.proved_slices.append(start)
 
-    def start_failed(self, start, now_ms):
+    def start_failed(self, start, now_ms, *, found_room=False):
         self.failures.append(start)
+        self.found_room.append(found_room)
         self._backoffs[start].failed(now_ms)
 
     def start_proved(self, start):

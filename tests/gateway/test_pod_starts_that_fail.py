@@ -67,6 +67,7 @@ async def test_a_pod_without_room_is_replaced_by_another_share():
         bed.pods.set_status(first, conditions=[condition])
         await asyncio.sleep(ROOM_S + 1)
         assert bed.scaler.failures == [PodStart(FUNCTION, LARGE)]
+        assert bed.scaler.found_room == [False]
         assert bed.pods.deleted == [first]
         [(kind, name, severity, reason, text)] = bed.events
         assert (kind, name, severity, reason) == (
@@ -161,6 +162,7 @@ async def test_containers_that_cannot_start_fail_the_start():
         await asyncio.sleep(1)
         assert bed.pods.deleted == [name]
         assert "ImagePullBackOff: no such image: i" in bed.events[0][-1]
+        assert bed.scaler.found_room == [True]
 
 
 @virtually

@@ -15,6 +15,9 @@ from workbench.reports.points import Panel
 _WIDTH_IN = 9.0
 _PANEL_IN = 2.2
 _COLUMNS = 3
+_ROOM_RATIO = 0.06  # of the span, below the lowest point and above 1
+_SPAN_MIN = 0.01
+_COARSE = 0.03  # from this span on, whole percent tell the ticks apart
 _COLOURS = [f"C{i}" for i in range(8)]
 _MARKERS = "osD"
 PNG_STYLE: dict[Any, Any] = {
@@ -30,8 +33,10 @@ PNG_STYLE: dict[Any, Any] = {
 
 
 def positions_png(panels: Sequence[Panel], x_label: str, y_label: str) -> bytes:
-    """Draw each point in the plane of its panel; ``y`` is a ratio."""
+    """Draw each point in the plane of its panel; ``y`` is a ratio, from the lowest one to 1."""
     rows = ceil(len(panels) / _COLUMNS)
+    lowest = min((point.y for panel in panels for point in panel.points), default=0.0)
+    room = _ROOM_RATIO * max(1.0 - lowest, _SPAN_MIN)
     names = list(dict.fromkeys(point.name for panel in panels for point in panel.points))
     styles = {
         name: (_COLOURS[i % len(_COLOURS)], _MARKERS[i // len(_COLOURS) % len(_MARKERS)])
@@ -56,8 +61,10 @@ def positions_png(panels: Sequence[Panel], x_label: str, y_label: str) -> bytes:
                     markersize=5.0,
                     elinewidth=1.0,
                 )
-            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-            axes.set_ylim(-0.04, 1.06)
+            axes.yaxis.set_major_formatter(
+                PercentFormatter(1.0, decimals=0 if 1.0 - lowest > _COARSE else None)
+            )
+            axes.set_ylim(lowest - room, 1.0 + room)
         for axes in grid[-1]:
             axes.set_xlabel(x_label)
         for row in grid:

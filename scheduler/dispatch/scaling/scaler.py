@@ -148,11 +148,13 @@ class Scaler:
         """Set the rate of a workflow before its own is known."""
         self._expected[workflow] = rate_rps / 1000.0
 
-    def start_failed(self, start: PodStart, now_ms: float) -> None:
+    def start_failed(self, start: PodStart, now_ms: float, *, found_room: bool = False) -> None:
         """Report a pod that found no room, or failed before it was ready.
 
         The next attempt with this share waits, longer each time until `start_proved`. Where the
-        function has no pod of the share, another one is chosen meanwhile.
+        function has no pod of the share, another one is chosen meanwhile; not for a pooled pod
+        without room: a slice has too little memory for it, whatever its share. Other pods make
+        room for the next attempt, unless this one ``found_room``.
         """
         self.failures += 1
         backoff = self._backoffs.get(start)
@@ -162,10 +164,11 @@ class Scaler:
         target = self._targets.get(start.function)
         if target is None:
             return
-        target.failed_starts += 1
+        target.failed_starts += not found_room
         function = self._dispatcher.functions[start.function]
         ready = (pod for pod in function.pool.usable() if pod.state is PodState.READY)
-        if not any(pod.share == start.share for pod in ready):
+        may_differ = found_room or not start.pooled
+        if may_differ and not any(pod.share == start.share for pod in ready):
             backoff.refused_until_ms = now_ms + REFUSED_MS
             self._documents = ()  # shares are chosen again
 
