@@ -90,6 +90,7 @@ async def test_unregistered_node(own_gpus):
         assert f'gpu="{own_gpus.uuids[1]}"' in (await http.get("/metrics")).text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "healthy"), [(DRIVER_NOT_LOADED, True), (DRIVER_EXCHANGED, False)]
 )
@@ -115,6 +116,7 @@ async def test_container_without_nvml_is_replaced(own_gpus):
         await until_answer(http, "ok", path="/healthz")
 
 
+@pytest.mark.slow
 async def test_hanging_call_needs_no_new_container(own_gpus):
     """It would hang there too, and this one may not be killable."""
     clock = Clock()

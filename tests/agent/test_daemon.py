@@ -48,6 +48,7 @@ async def test_clients_of_any_user_can_use_its_folders(daemons):
     assert modes.items() >= expected.items()
 
 
+@pytest.mark.slow
 async def test_multiuser_is_a_setting(daemons):
     """The daemon gets NVIDIA's option for it."""
     async with running_daemon(daemons, mps_multiuser=True) as running:
@@ -68,6 +69,7 @@ async def test_dev_shm_is_the_gpus_folder(daemons):
     assert inode(SHM) == machine_shm
 
 
+@pytest.mark.slow
 async def test_leftovers_of_a_killed_daemon_are_removed(daemons):
     """Files in the pipe directory would prevent the next start; the folder itself stays."""
     folders = DaemonFolders(daemons.root / UUID)
@@ -264,6 +266,7 @@ async def test_folder_cannot_be_created(daemons):
     assert str(daemons.root / UUID) in state.trouble
 
 
+@pytest.mark.slow
 async def test_unused_shm_files_are_removed(daemons, tmp_path, monkeypatch):
     """At each start; a file that a process has open stays."""
     # Only this process is readable on any machine.
@@ -278,6 +281,7 @@ async def test_unused_shm_files_are_removed(daemons, tmp_path, monkeypatch):
             assert [path.name for path in folders.shm.iterdir()] == ["open"]
 
 
+@pytest.mark.slow
 async def test_unreadable_shm_does_not_prevent_the_start(daemons, logged, monkeypatch):
     """The log has the reason."""
 

@@ -35,6 +35,7 @@ def sizes(host, folder):
     return [o.removeprefix("size=") for o in ",".join(options).split(",") if o.startswith("size=")]
 
 
+@pytest.mark.slow
 @needs_mounts
 async def test_tmpfs_is_mounted_once_resized_and_unmounted(host, tmp_path):
     """A second `esg mps` finds it, and an agent that leaves removes it."""

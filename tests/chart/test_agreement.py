@@ -80,6 +80,7 @@ def test_values_of_kube_scheduler_reach_its_configuration() -> None:
     assert "--v=4" in kube_scheduler["command"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("enabled", [False, True])
 def test_an_autoscaler_is_told_of_by_agents_and_webhook(enabled: bool) -> None:
     """The agents' taint is no score of kube-scheduler: it would lead pods to empty GPUs."""
@@ -95,6 +96,7 @@ def test_an_autoscaler_is_told_of_by_agents_and_webhook(enabled: bool) -> None:
         assert by_name[name].get(variable) == ("true" if enabled else None)
 
 
+@pytest.mark.slow
 def test_large_numbers_have_no_exponent() -> None:
     """YAML reads 1e+06 as a string, and Kubernetes needs an integer."""
     large = {"qps": 1_000_000, "burst": 2_000_000}

@@ -143,6 +143,7 @@ def test_the_webhook_may_serve_some_namespaces() -> None:
     assert not any("namespaceSelector" in webhook for webhook in default)
 
 
+@pytest.mark.slow
 def test_the_webhook_may_use_the_network_of_its_node() -> None:
     """On ports that are free there; the API server still calls port 443 of the Service."""
     network = {"enabled": True, "port": 18443, "healthPort": 18890}
@@ -195,6 +196,7 @@ def test_gke_gets_a_quota_for_critical_pods(
     assert hard == ([] if expected is None else [expected])
 
 
+@pytest.mark.slow
 def test_openshift_s_constraints_are_bound_to_the_accounts() -> None:
     """Agents are privileged there, and only they; other clusters have no such objects."""
     objects = render(openshift={"enabled": True}, **ALL)
@@ -227,6 +229,7 @@ def test_agents_follow_the_gpu_operator() -> None:
     assert "nvidia.com/gpu.deploy.client" not in default["nodeSelector"]
 
 
+@pytest.mark.slow
 def test_agents_may_get_their_devices_by_nri() -> None:
     """Both containers need them."""
     devices = "management.nvidia.com/gpu=all"
@@ -236,6 +239,7 @@ def test_agents_may_get_their_devices_by_nri() -> None:
     assert {annotations[f"nvidia.cdi.k8s.io/container.{name}"] for name in names} == {devices}
 
 
+@pytest.mark.slow
 def test_kube_scheduler_is_scraped_with_a_token() -> None:
     """Its metrics need an authorized client; the network admits those that scrape the others."""
     objects = render(monitoring={"serviceMonitor": {"enabled": True}})

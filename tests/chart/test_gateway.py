@@ -42,6 +42,7 @@ STATUS_RULES = {
 }
 
 
+@pytest.mark.slow
 def test_it_may_only_read_and_write_statuses() -> None:
     """It lists and watches documents and pods; it needs no node and no Secret."""
     read = {"list", "watch"}
@@ -118,6 +119,7 @@ def test_pools_have_one_dispatcher() -> None:
     assert not {"ESG_GATEWAY_PEERS", "ESG_GATEWAY_HOLDER_IMAGE"} & reserved.keys()
 
 
+@pytest.mark.slow
 def test_pods_need_the_guards() -> None:
     """Without the policy, writing FunctionServers would give the right to create any pod."""
     with pytest.raises(RefusedError, match=r"gateway\.pods\.namespaces needs guards\.enabled"):
@@ -203,6 +205,7 @@ def test_several_replicas() -> None:
     assert "ESG_GATEWAY_PEERS" not in {variable["name"] for variable in single["env"]}
 
 
+@pytest.mark.slow
 def test_groups_have_gateways_of_their_own() -> None:
     """Each has a Deployment, Services, a budget and a policy that select its pods alone."""
     objects = installed(groups=["a"], replicas=2, pods={"namespaces": ["vision"]})
@@ -226,6 +229,7 @@ def test_groups_have_gateways_of_their_own() -> None:
         assert "ESG_GATEWAY_HOLDER_IMAGE" in variables[name]
 
 
+@pytest.mark.slow
 def test_names_of_groups_are_short_enough() -> None:
     """A longer name of a Service would be refused in the middle of an upgrade."""
 

@@ -162,6 +162,7 @@ def test_the_first_row_has_the_stats_that_people_look_for() -> None:
         assert link["url"].rpartition("#")[2] in anchors, panel["title"]
 
 
+@pytest.mark.slow
 @needs_helm
 def test_links_of_the_dashboard_go_to_the_runbooks_of_the_values() -> None:
     """`monitoring.rules.runbookUrl` is one value for alerts and dashboard."""
@@ -177,6 +178,7 @@ def test_links_of_the_dashboard_go_to_the_runbooks_of_the_values() -> None:
     assert {url.partition("#")[0] for url in links} == {"https://wiki.example/esg"}
 
 
+@pytest.mark.slow
 @needs_helm
 def test_a_config_map_has_the_dashboard() -> None:
     """Grafana's sidecar selects the ConfigMap by its label."""

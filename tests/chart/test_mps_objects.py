@@ -59,6 +59,7 @@ def test_the_first_mps_server_is_of_the_functions_user(settings: Json, uid: int)
     assert webhook.get("ESG_MPS_UID", str(Settings().mps_uid)) == str(uid)
 
 
+@pytest.mark.slow
 def test_the_supervisor_waits_for_the_agents_permits() -> None:
     """Both know the same file; only the agent writes it."""
     by_name = dict(containers(render()))

@@ -366,6 +366,7 @@ def test_check_limits_uses_the_chart_s_image_and_user() -> None:
         render(webhook={"checkLimits": True}, settings={"mps_uid": 0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "peers",
     [[], [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]],

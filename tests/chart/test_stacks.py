@@ -52,6 +52,7 @@ def test_the_page_lists_every_stack() -> None:
     assert named == {stack.stem for stack in STACKS} == DELIVERY.keys()
 
 
+@pytest.mark.slow
 def test_renderings_for_argo_cd_do_not_differ() -> None:
     """Otherwise every comparison with the cluster would show a difference."""
     command = ["template", "esg", str(CHART), "--values", str(CHART / "stacks" / "argo-cd.yaml")]

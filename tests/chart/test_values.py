@@ -203,6 +203,7 @@ def test_every_setting_reaches_its_program(
     assert {f"{prefix}{name.upper()}" for name in allowed} <= variables.keys()
 
 
+@pytest.mark.slow
 @needs_helm
 @pytest.mark.parametrize(
     "settings",
@@ -215,6 +216,7 @@ def test_settings_that_the_chart_sets_are_no_values(settings: Json) -> None:
         render(settings=settings)
 
 
+@pytest.mark.slow
 @needs_helm
 @pytest.mark.parametrize(
     "values",
@@ -255,6 +257,7 @@ def test_invalid_values_are_refused_before_installation(values: Json) -> None:
         render(**values)
 
 
+@pytest.mark.slow
 @needs_helm
 def test_other_flags_of_kube_scheduler_are_allowed() -> None:
     """Flags that only start like those of the chart are not refused."""
@@ -272,6 +275,7 @@ def notes(*values: str) -> str:
     return helm(*command).partition("NOTES:")[2]
 
 
+@pytest.mark.slow
 @needs_helm
 @pytest.mark.parametrize(
     ("tls_secret", "scheme", "curl"),
@@ -288,6 +292,7 @@ def test_the_notes_show_how_to_call_the_gateway(tls_secret: str, scheme: str, cu
     assert f"{curl}://127.0.0.1:8081/<namespace>/v2/models/<workflow>/infer" in text
 
 
+@pytest.mark.slow
 @needs_helm
 def test_the_notes_name_the_grpc_address_where_there_is_one() -> None:
     """Without the gateway there is no address at all."""

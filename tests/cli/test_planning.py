@@ -265,6 +265,7 @@ def test_plot_writes_a_page(tmp_path):
     assert "planned in groups" not in text
 
 
+@pytest.mark.slow
 def test_the_page_of_policy_esg_has_two_curves(tmp_path):
     """It has the exact curve, the curve in groups, and the options of the plan."""
     page = tmp_path / "plan.html"
@@ -276,6 +277,7 @@ def test_the_page_of_policy_esg_has_two_curves(tmp_path):
     assert "<dt>The stage has at most</dt><dd>4 vCPU</dd>" in text
 
 
+@pytest.mark.slow
 def test_an_unwritable_page_is_an_error(tmp_path):
     """The only output is one line with the path and the reason."""
     for path, reason in ((tmp_path, "Is a directory"), (tmp_path / "no" / "p", "No such file")):

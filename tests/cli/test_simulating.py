@@ -52,6 +52,7 @@ def test_a_narrow_terminal_shows_fewer_columns(monkeypatch):
     assert "in SLO" not in done.stderr.partition("columns are too few")[2]
 
 
+@pytest.mark.slow
 def test_people_get_a_table():
     """A row for each policy under each setting, taken together over seeds."""
     done = simulate("--policy", "exact,minimum", "--setting", "moderate-light", "--seed", "1,2")
@@ -166,6 +167,7 @@ def test_policies_of_a_comparison_are_judged_on_the_same_requests(tmp_path):
 SWEEP = "sweep={noise_ratio: [0, 0.2], rules.group_size: [1, 3]}"
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_all_combinations():
     """Each run is that of the scenario with these values set."""
     few = ("--requests", "40", "--policy", "esg")
@@ -237,6 +239,7 @@ def test_options_reach_the_simulation(plain, options, figure):
     assert plain[figure] != changed[figure]
 
 
+@pytest.mark.slow
 def test_settings_that_are_set_hold_as_live(monkeypatch):
     """The environment sets planning and prices; an option takes precedence."""
     plain = one()
@@ -306,6 +309,7 @@ def test_files_say_what_the_answer_says(tmp_path):
     assert "The profiles are generated, not measured" in page
 
 
+@pytest.mark.slow
 def test_without_its_libraries_the_report_is_missing_alone(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = simulate("--policy", "minimum", "--out", tmp_path)

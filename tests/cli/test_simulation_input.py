@@ -277,6 +277,7 @@ def test_an_slo_of_nothing_is_refused(tmp_path):
     assert "slo_factor" in refusal("--trace", trace, "--set", "slo_factor=0")
 
 
+@pytest.mark.slow
 def test_a_name_that_is_there_twice_is_refused(tmp_path):
     """Which of the two was meant, nobody knows; esg plan says so too."""
     folder = folder_of(tmp_path, "image-classification")

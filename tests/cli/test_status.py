@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.command_line import esg
 from tests.page import cluster
 from tests.page.served import page_server
@@ -22,6 +24,7 @@ def test_tables_have_the_figures():
     assert [row["name"] for row in whole["workflows"]] == ["receipts", "street"]
 
 
+@pytest.mark.slow
 def test_a_gateway_without_the_page_is_an_error():
     """The message names the setting."""
     documents = {"/v1/gpus": cluster.empty()["/v1/gpus"]}
@@ -31,6 +34,7 @@ def test_a_gateway_without_the_page_is_an_error():
     assert "ESG_PAGE=true" in result.stderr
 
 
+@pytest.mark.slow
 def test_gpus_that_cannot_be_read_leave_the_others():
     """The tables of workflows and functions are printed, and the problem."""
     documents = cluster.played() | {"/v1/gpus": float}  # which cannot be written as JSON

@@ -236,6 +236,7 @@ def test_a_new_owner_starts_without_promises(gangs, monkeypatch):
     assert passing(gangs, pod("whole")) == ["n1"]
 
 
+@pytest.mark.slow
 def test_promises_are_bounded(gangs):
     """A client that invents gangs and members costs a bounded number of them."""
     promises = gangs.service.scheduler.promises

@@ -95,6 +95,7 @@ def test_the_page_has_the_plan_of_a_workflow():
     assert costs == sorted(costs, reverse=True)
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_workflow_without_a_profile_says_so():
     """The page has the planner's message."""
     settings = Settings(health_port=0, health_host="127.0.0.1", page=True)
@@ -160,6 +161,7 @@ def test_both_ports_say_why_it_is_to_be_replaced():
             assert answer.json() == {"detail": reason}
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_extender():
     """The port is closed when the service has ended."""
     with observed(observed_service()) as (_, client):
@@ -168,6 +170,7 @@ def test_it_ends_with_the_extender():
         socket.create_connection(address, timeout=5)
 
 
+@pytest.mark.slow
 def test_idle_connections_take_a_fixed_number_of_files():
     """The extender's connections to kube-scheduler and the API server need theirs."""
     with observed(observed_service()) as (extender, client), ExitStack() as opened:

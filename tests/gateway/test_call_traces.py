@@ -175,6 +175,7 @@ def late_trace(number):
     )
 
 
+@pytest.mark.slow
 def test_ring_is_bounded_in_bytes():
     """Its estimate is no less than what the traces take."""
     late_trace(0)

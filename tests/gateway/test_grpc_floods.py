@@ -193,6 +193,7 @@ async def test_what_no_client_sends_ends_its_connection(data):
         await answers(gateway)
 
 
+@pytest.mark.slow
 async def test_calls_that_are_reset_at_once_leave_nothing():
     """Whole calls or heads alone; in the end the client is told to calm down."""
     async with chain() as gateway, http2_client(gateway.address) as client:
@@ -224,6 +225,7 @@ async def test_many_calls_over_one_connection():
         assert len(gateway.connections.connections) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_frequent_sweep")
 async def test_a_client_that_takes_no_answer_is_reset_after_its_time():
     """Its answer counts as held memory until then."""

@@ -226,6 +226,7 @@ async def test_the_factory_knows_grpc():
     await client.close()
 
 
+@pytest.mark.slow
 def test_grpc_is_loaded_where_it_is_used():
     """A gateway without gRPC servers does not pay for the library."""
     code = "import sys, scheduler.gateway.model_servers; sys.exit('grpc' in sys.modules)"

@@ -191,6 +191,7 @@ async def test_the_page_shows_workflows_and_late_requests(tmp_path):
         assert (batch["event"], batch["stage"]) == ("batch ended", request["stages"][0]["stage"])
 
 
+@pytest.mark.slow
 async def test_late_requests_are_exemplars_of_the_durations(tmp_path):
     """Scrapers that accept OpenMetrics get the last late request of each bucket."""
     trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -218,6 +219,7 @@ async def test_late_requests_are_exemplars_of_the_durations(tmp_path):
         }
 
 
+@pytest.mark.slow
 async def test_profiles_are_refreshed_from_observed_run_times(tmp_path):
     """The command multiplies the times of the applied profile by the ratio that the port has."""
     file, out = tmp_path / "f.yaml", tmp_path / "refreshed.yaml"
@@ -243,6 +245,7 @@ async def test_profiles_are_refreshed_from_observed_run_times(tmp_path):
         assert (await gateway.health("/v1/run-times/unknown"))[0] == 404
 
 
+@pytest.mark.slow
 async def test_the_page_is_off_by_default(tmp_path):
     """The port has probes, metrics, queues and late requests alone."""
     async with running(tmp_path) as gateway:
@@ -250,6 +253,7 @@ async def test_the_page_is_off_by_default(tmp_path):
             assert (await gateway.health(path))[0] == 404
 
 
+@pytest.mark.slow
 async def test_requests_change_no_condition(tmp_path, monkeypatch):
     """Requests to a ready Workflow change the number of wanted pods alone, in one write."""
     monkeypatch.setattr("scheduler.cluster.status_writer.FIELDS_S", 0.0)
@@ -358,6 +362,7 @@ async def test_a_function_with_a_template_wants_the_pods_of_the_scaler(tmp_path)
         assert samples["esg_function_pods_wanted", "f", "n"] == 2
 
 
+@pytest.mark.slow
 async def test_a_simulation_gets_nodes_and_settings(tmp_path):
     """Nodes count by kind where the gateway creates pods, with what their pods have."""
     template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -382,6 +387,7 @@ async def test_a_simulation_gets_nodes_and_settings(tmp_path):
         assert Scenario(**cluster).rules == Settings().rules
 
 
+@pytest.mark.slow
 async def test_a_deleted_workflow(tmp_path):
     """A deleted workflow is unknown to clients, and its series end."""
     async with running(tmp_path) as gateway:
@@ -398,6 +404,7 @@ async def test_a_deleted_workflow(tmp_path):
         assert not [labels for labels in await gateway.samples() if "w" in labels[1:]]
 
 
+@pytest.mark.slow
 async def test_what_is_not_used_is_told(tmp_path):
     """Administration shows why a workflow, a server or a pod is not used."""
     async with running(tmp_path) as gateway:

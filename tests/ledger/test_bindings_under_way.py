@@ -69,6 +69,7 @@ def test_a_node_that_returns_has_its_pods_still():
         ledger.assume(reservation_of("2", percent=20))
 
 
+@pytest.mark.slow
 def test_many_nodes_coming_and_going_do_not_grow_the_arrays():
     """Rows of removed nodes are used again."""
     ledger = Ledger()

@@ -32,6 +32,7 @@ def test_page_of_one_profile(tmp_path):
     assert all(0.0 <= at <= 1.0 for place in page.places for at in place)
 
 
+@pytest.mark.slow
 def test_a_file_without_the_profile():
     """The error names the function."""
     done = esg("profiles", "show", SAMPLES, "--function", "unknown")

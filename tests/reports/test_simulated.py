@@ -47,6 +47,7 @@ def test_tells_where_the_time_of_misses_went(page):
     assert ["strict-light", "exact", "35", "12.0", "300.5", "4.2", "800.0"] in rows
 
 
+@pytest.mark.slow
 def test_one_seed_has_no_deviation():
     policy = simulated(hits=(0.5,), costs_dollars_per_thousand=(0.25,), paid_bound_ratio=None)
     rows = Page(simulated_page(Comparison(policies=(policy,)))).rows

@@ -86,6 +86,7 @@ def test_the_same_plan_is_the_same_page(page):
         assert mpl.rcParams["axes.facecolor"] == "red"
 
 
+@pytest.mark.slow
 def test_is_small():
     """The largest workflow's page can still be mailed."""
     times = [10.0 * 1.05**i for i in range(128)]

@@ -25,6 +25,7 @@ def run_of(name):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [4, 20, 45, 80])
 def test_a_legend_of_long_names_is_not_cut_off(length):
     """Names stand within the figure, in as many columns as fit."""

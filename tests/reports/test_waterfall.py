@@ -1,5 +1,6 @@
 """Waterfall plots: small PNGs whose rows end at what is paid."""
 
+import pytest
 from matplotlib.figure import Figure
 
 from tests.reports.comparisons import split
@@ -22,6 +23,7 @@ def test_parts_lie_end_to_end():
     assert text.get_text() == " 1.86"
 
 
+@pytest.mark.slow
 def test_a_figure_is_a_small_png_and_the_same_each_time():
     panels = {"reserved": [split("strict-light"), split("relaxed")], "pooled": [split("x")]}
     png = waterfalls_png(panels, "paid over the limit")

@@ -154,6 +154,7 @@ def test_ratios_that_no_log_normal_time_has() -> None:
     assert log_normal_spread_ratio(0.5) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective_ratio", [0.9, 0.99, 0.999])
 @pytest.mark.parametrize(
     "after",

@@ -76,6 +76,7 @@ async def test_answers_are_those_of_the_service():
     assert service.exit_error is None
 
 
+@pytest.mark.slow
 async def test_failing_scrape_affects_no_probe():
     """The scrape gets an error; the log has its reason."""
     service = Service()
@@ -186,6 +187,7 @@ async def test_documents_are_json():
         assert (await client.get("/healthz")).is_success
 
 
+@pytest.mark.slow
 async def test_documents_are_found_by_name():
     """A name is any text; an unknown one is 404, a long one 400, a failure 500."""
     service = Service()

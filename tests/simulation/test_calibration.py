@@ -156,6 +156,7 @@ def test_what_was_measured_is_what_happened(recording, log):
     assert measured.paid_per_1000 is None
 
 
+@pytest.mark.slow
 def test_a_change_is_simulated_on_the_recorded_calls(recording, log):
     """The run with other nodes is foretold: all its calls arrive when those of the log did."""
     catalogue = Catalogue.of(documents(SLOWER))
@@ -242,6 +243,7 @@ def test_the_calls_of_a_live_gateway_are_a_log(calibrated, log):
         assert calibrated("--nodes", 5, source=("--from", url)) == calibrated("--nodes", 5)
 
 
+@pytest.mark.slow
 def test_the_cluster_is_that_of_the_gateway(calibrated, log, tmp_path):
     """Its nodes and settings count, and what a scenario says takes precedence."""
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()[2:]]
@@ -264,6 +266,7 @@ def test_the_cluster_is_that_of_the_gateway(calibrated, log, tmp_path):
     assert with_a_fifth["simulated"]["hits"] > as_live["simulated"]["hits"]
 
 
+@pytest.mark.slow
 def test_gateways_have_a_window_in_common(calibrated, log, tmp_path, monkeypatch):
     """Calls from before another's memory begins are left out, and those of other namespaces."""
     monkeypatch.setattr("workbench.commands.simulate.calibrate.CALLS_MAX", 3_000)  # batches

@@ -1,5 +1,7 @@
 """Branches of a fork are planned together in the simulator as in the service."""
 
+import pytest
+
 from scheduler.model.catalogue import Catalogue
 from scheduler.search.planner import Planner, PlanRequest
 from tests.simulation.harness import Poisson, run
@@ -57,6 +59,7 @@ def test_a_fork_costs_what_its_first_plan_states():
     assert result.ran_dollars / REQUESTS <= 1.01 * plan.candidates[0].path_cost_dollars
 
 
+@pytest.mark.slow
 def test_exact_costs_less_than_the_split():
     """No branch buys time that another one has to buy as well."""
     assert outcome("exact").ran_dollars < outcome("esg").ran_dollars

@@ -26,6 +26,7 @@ def batches_of(windows):
     return np.array([part.sum() for part in np.array_split(windows, BATCHES)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("memory", "independent_max"),
     [(0.0, 1.0), (0.7, 0.98), (0.95, 0.9), (0.98, 0.75), (0.99, 0.6)],

@@ -32,6 +32,7 @@ def test_the_same_seed_gives_the_same_bytes(policy):
     assert bytes_of(policy, 1) == bytes_of(policy, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", OURS)
 def test_another_seed_gives_others(policy):
     assert bytes_of(policy, 1)[0] != bytes_of(policy, 2)[0]

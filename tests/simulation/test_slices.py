@@ -74,6 +74,7 @@ def test_what_is_set_aside_is_paid_whatever_runs():
     assert result.ran_dollars < 0.7 * result.paid_dollars
 
 
+@pytest.mark.slow
 def test_processes_follow_the_mix_at_once_where_memory_is_short():
     """Those that nothing needs any more end when others find no room, not half a minute later."""
     catalogue = Catalogue.of(

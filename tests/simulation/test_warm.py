@@ -48,6 +48,7 @@ def test_requests_are_served_in_time_by_pods_that_hold_their_share():
     assert result.cold_starts == 0
 
 
+@pytest.mark.slow
 def test_pods_start_for_the_first_requests_of_an_empty_cluster():
     """The first requests wait for a cold start, the later ones do not."""
     scenario = quiet(nodes=8, warm_containers=0)
@@ -69,6 +70,7 @@ def test_idle_pods_end_after_their_keep_alive():
     assert recording.requests[-1].start_ms > 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.replaces
 @pytest.mark.parametrize("mean_ms", [25.0, 60.0])
 def test_the_same_trace_gives_the_same_batches_live(mean_ms, monkeypatch):

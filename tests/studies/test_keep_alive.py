@@ -70,6 +70,7 @@ def test_a_timer_is_learned(rules):
     assert cost_of([rest], START_MS, rules).paid_ms < 0.6 * an_hour.paid_ms
 
 
+@pytest.mark.slow
 def test_the_tables_have_each_rule(invocations):
     assert len(rules_table(gaps_of(invocations, 0)).splitlines()) == 2 + len(RULES)
     assert rare_functions(invocations, 120) == ["f0", "f1"]

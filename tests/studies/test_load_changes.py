@@ -100,6 +100,7 @@ def test_the_grids_of_others_have_workflows():
     assert largest == {14: 16, 100: 128}  # that all its models have
 
 
+@pytest.mark.slow
 def test_a_day_of_counts_is_served(tmp_path):
     """With the counts of a file, whose requests are of random workflows."""
     file = tmp_path / "invocations.csv"

@@ -49,6 +49,7 @@ def test_the_last_line_has_the_three_ratios(tmp_path):
     assert re.fullmatch(RATIOS, done.stdout.splitlines(keepends=True)[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [100, 805])
 def test_a_driver_that_fails_says_which_call(tmp_path, status):
     """An error of the driver, such as a missing MPS daemon, is no measurement."""

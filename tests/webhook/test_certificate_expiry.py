@@ -57,6 +57,7 @@ def test_first_certificate_of_a_chain_counts(tmp_path):
     assert Certificates(*files(tmp_path, b"# mine\n" + chain)).expires_at_s == NOT_AFTER.timestamp()
 
 
+@pytest.mark.slow
 async def test_metric_follows_a_renewal(tmp_path):
     """The metric shows the running_webhook certificate: new files count once they are loaded."""
     later = NOT_AFTER + dt.timedelta(days=90)

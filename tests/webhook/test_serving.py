@@ -104,6 +104,7 @@ async def test_no_ceiling_exceeds_every_node(tmp_path):
         assert after["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1"
 
 
+@pytest.mark.slow
 async def test_pod_larger_than_every_node_is_admitted(tmp_path):
     """If no node can hold any configuration, the plan ignores the nodes: larger ones may join."""
     cert, key, trusts = issue(tmp_path)

@@ -65,6 +65,7 @@ def test_where_nothing_keeps_the_slo_what_keeps_it_most_probably():
     assert selected.stage_ms <= 1.1 * fastest_ms
 
 
+@pytest.mark.slow
 def test_one_choice_needs_no_samples():
     (selected,) = fixed(catalogue([[(2, 1, 10, 50.0)]]), 1)
     assert sizes([selected]) == [(2, 1, 10)]

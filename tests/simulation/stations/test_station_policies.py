@@ -66,6 +66,7 @@ def test_every_request_ends_once(name):
         assert phases_ms == pytest.approx(record.end_ms - record.arrival_ms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STATION_POLICIES)
 def test_equal_seeds_give_equal_results(name):
     """A run depends on its setup alone."""

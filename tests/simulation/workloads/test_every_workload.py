@@ -87,6 +87,7 @@ def test_the_first_requests_are_those_of_a_longer_run(workload, chunk):
         assert (shorter == longer[: shorter.size]).all()
 
 
+@pytest.mark.slow
 def test_as_long_as_asked(workload, chunk):
     """All that arrives before the end, and nothing else."""
     long = collected(workload.arrivals(WORKFLOWS, seed=3, extent=Extent(requests=2 * chunk)))
@@ -124,6 +125,7 @@ def test_another_seed_gives_other_arrivals(case, folder):
     assert len(firsts) == len(seeds)
 
 
+@pytest.mark.slow
 def test_mean_rates_are_kept(workload):
     """Over the whole of a workload that ends, and over many requests of one that does not."""
     unlimited = workload.name in FROM_FILES
@@ -143,6 +145,7 @@ def test_mean_rates_are_kept(workload):
         assert count / seconds == pytest.approx(rate_rps, rel=tolerance, abs=0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in PARAMETERS if case != "requests"])
 def test_memory_is_flat(case, folder):
     """Ten times the requests, the same peak, or one below what matters."""

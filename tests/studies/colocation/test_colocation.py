@@ -32,6 +32,7 @@ def run(training, **changes):
     )
 
 
+@pytest.mark.slow
 def test_inference_does_not_notice_training():
     """Without interference and with shares freed at once, each number of inference is the same."""
     alone = simulate(Scenario(nodes=12), SAMPLES, arrivals(), "warm", seed=1, requests=REQUESTS)
@@ -51,6 +52,7 @@ def test_every_gpu_second_has_one_holder(placement):
     assert training.starts >= training.evictions
 
 
+@pytest.mark.slow
 def test_smaller_shares_leave_less_free():
     """Workers that fit in parts of GPUs get what workers of whole GPUs cannot."""
     whole, shares = (run(replace(SHARES, percents=p)).training for p in ((100,), SHARES.percents))

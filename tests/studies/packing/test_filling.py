@@ -136,6 +136,7 @@ def granted_in_the_end(kinds, seed, *, vcpus_a_gpu):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_ours_grants_at_least_what_chance_does(seed):
     """Pods of one GPU or less, as live, on nodes whose vCPUs just suffice."""

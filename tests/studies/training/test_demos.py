@@ -6,6 +6,7 @@ from studies.training.engine import simulate_jobs
 from studies.training.runs.setup import JobsSetup, load
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "policies"),
     [

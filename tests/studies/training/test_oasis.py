@@ -159,6 +159,7 @@ def test_admitted_jobs_keep_their_schedule_and_refused_ones_never_run():
     assert 0 < sum(complete) < len(complete)
 
 
+@pytest.mark.slow
 def test_less_utility_is_lost_than_without_admission():
     """At twice the capacity, than by arrival, by deadline, and with elastic workers for all."""
     lost_ratio = {}

@@ -112,6 +112,7 @@ def searched(parts, generations, *, half=50, seed=1):
     return states[order[:count]], values[order[:count]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_gets_near_the_best_state(seed):
     """On two jobs and three nodes, all states are tried for comparison."""

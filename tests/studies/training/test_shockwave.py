@@ -82,6 +82,7 @@ def test_an_unknown_batch_has_the_samples_of_the_next_smaller_one():
     assert [step_rps({16: 8.0, 32: 6.0}, batch) for batch in (8, 16, 64)] == [16.0, 8.0, 3.0]
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 20),
     name=st.sampled_from(["allox", "gandiva-fair", "themis", "max-min", "srtf"]),
