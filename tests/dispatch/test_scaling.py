@@ -572,7 +572,7 @@ def test_a_start_without_room_ends_only_pods_whose_shares_it_needs():
 
 
 def test_a_start_that_fails_with_room_ends_no_other_pod():
-    """As one whose model cannot be loaded: room is not what it lacks."""
+    """A start whose model cannot be loaded, for example, does not lack room."""
     scaled = Scaled(rate_rps=20.0)
     for i in range(20):
         scaled.owner.pod(f"old{i}", percent=10, memory_mib=100)
