@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 from urllib.parse import urlencode
 
 import aiohttp
+from yarl import URL
 
 from scheduler.cluster.credentials import SERVICE_ACCOUNT, Credentials, load_credentials
 from scheduler.cluster.errors import (
@@ -41,7 +42,7 @@ class _Request(NamedTuple):
     path: str
     query: Mapping[str, Any] | None = None
     body: Raw | None = None
-    form: str = ""
+    form: str = "application/json"
 
 
 class Api:
@@ -158,6 +159,7 @@ class Api:
         headers = {
             "Accept": "application/json, application/jwk-set+json",  # the keys of tokens
             "Accept-Encoding": "identity",
+            "Content-Type": request.form,
             "User-Agent": USER_AGENT,
         }
         authorization = await self._credentials.authorization()
@@ -165,18 +167,16 @@ class Api:
             headers["Authorization"] = authorization
         else:
             self._rest.reload_certificate()
-        if request.form:
-            headers["Content-Type"] = request.form
         url = f"{self.host}{request.path}"
         if request.query:
             url += f"?{urlencode(request.query)}"
+        body = None if request.body is None else json.dumps(request.body).encode()
         try:
-            answer = await self._rest.request(  # type: ignore[no-untyped-call]
-                request.method, url, headers=headers, body=request.body, _request_timeout=timeout
+            return await self._rest.send(
+                request.method, URL(url, encoded=True), headers=headers, body=body, timeout=timeout
             )
         except ERRORS as error:
             raise self._translated(error) from None
-        return answer.response  # type: ignore[no-any-return]
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
         try:

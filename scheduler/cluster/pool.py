@@ -2,12 +2,14 @@
 
 import socket
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
+from yarl import URL
 
 # Idle connections are closed before Go's server closes them (90 s), so that few requests are
 # written into a connection that the server is closing.
@@ -39,6 +41,34 @@ class PooledRest(RESTClientObject):
             self.ssl_context.load_cert_chain(certificate[0], keyfile=self.configuration.key_file)
         except (OSError, ssl.SSLError):  # partly written; the next request retries
             self._certificate = None
+
+    async def send(
+        self,
+        method: str,
+        url: URL,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the HTTP client keeps it
+    ) -> aiohttp.ClientResponse:
+        """Send a request; return the response once its head has arrived.
+
+        It is the library's `request` without the forms of a body, retries and copies of headers
+        that nothing here uses: they take a fifth of the time of a Binding.
+        """
+        if self.pool_manager is None:
+            self.pool_manager = self._create_pool_manager()
+        configuration = self.configuration
+        return await self.pool_manager.request(
+            method,
+            url,
+            data=body,
+            headers=headers,
+            timeout=timeout,
+            server_hostname=configuration.tls_server_name,
+            proxy=configuration.proxy,
+            proxy_headers=configuration.proxy_headers,
+        )
 
     def _create_connector(self) -> aiohttp.TCPConnector:
         return aiohttp.TCPConnector(

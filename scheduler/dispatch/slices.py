@@ -1,4 +1,4 @@
-"""Slice of a GPU: percent and vCPUs that the pool of a namespace holds, and the tokens in use.
+"""Slice of a GPU: percent and vCPUs that a pool holds, and the tokens in use.
 
 A pooled pod holds GPU memory alone while it is idle. It takes tokens, its percent and its vCPUs,
 from the slice of its GPU when a batch begins, and gives them back when its last batch has ended. So

@@ -355,6 +355,7 @@ def _grant(pod: FunctionPod, plan: Plan, placement: Placement, fleet: Fleet) -> 
             "epsilon": plan.epsilon,
             "message": plan.message,
             **({"pool": pod.pool} if pod.pool else {}),
+            **({"group": pod.group} if pod.pool and pod.group else {}),
         },
     )
 

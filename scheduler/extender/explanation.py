@@ -63,6 +63,7 @@ def _granted(raw: Mapping[str, Any]) -> dict[str, Any]:
             "memory_mib": grant.memory_mib,
             "batch": grant.batch,
             "pool": grant.pool,
+            "group": grant.group,
             "plan": dict(grant.plan),
         },
         "error": "",

@@ -68,5 +68,6 @@ def _pod(pod: Reservation) -> dict[str, Any]:
         "gpu_percent": pod.gpu_percent,
         "memory_mib": pod.memory_mib,
         "pool": pod.pool,
+        "group": pod.group,
         "slice_percent": pod.slice_percent,
     }

@@ -6,7 +6,7 @@ pods of lower priority on that GPU are added until the pod fits. Victims on othe
 unless the node needs their vCPUs or percent. Victims that violate no disruption budget go first.
 
 A member of a pool frees memory and no percent, a holder percent and no memory. A member that waits
-needs a slice of its pool, so it evicts no holder of its namespace.
+needs a slice of its pool and no percent beside it, so it evicts no holder.
 """
 
 from collections.abc import Collection, Sequence
@@ -210,7 +210,7 @@ class Preemptor:
                 for r in on_gpu
                 if r not in proposed
                 and r.priority < pod.priority
-                and not (pod.is_member and r.pool == POOL_HOLDER and r.namespace == pod.namespace)
+                and not (pod.is_member and r.pool == POOL_HOLDER)
             ]
             extra, capacity = _fewest(capacity, demands, self._by_importance(lower, proposed))
             granted = capacity.first_fit(demands)
@@ -226,7 +226,7 @@ class Preemptor:
             return demands
         slices = [
             slice_
-            for slice_ in self._state.ledger.pools.slices(pod.namespace)
+            for slice_ in self._state.ledger.pools.slices(pod.pool_name)
             if (slice_.node, slice_.gpu_uuid) == (call.node, gpu.uuid)
         ]
         if pod.is_holder:

@@ -187,7 +187,7 @@ class Scheduler:
                 CandidateTable(state.ledger.fleet, plan.candidates, cpu_request(pod)),
                 node_rows,
                 node_start_ms=latencies.node_ms,
-                slices=state.ledger.pools.slices(pod.namespace, function),
+                slices=state.ledger.pools.slices(pod.pool_name, function),
                 home_key=self._affinities(pod).home_key,
             )
         return place(
@@ -220,8 +220,10 @@ class Scheduler:
             yield
 
     def _slices_of_holder(self, pod: PendingPod) -> list[GpuSlice]:
-        is_holder = pod.function_pod is not None and pod.function_pod.is_holder
-        return self._state.ledger.pools.slices(pod.namespace) if is_holder else []
+        holder = pod.function_pod
+        if holder is None or not holder.is_holder:
+            return []
+        return self._state.ledger.pools.slices(holder.pool_name)
 
     def _decision(
         self, pod: PendingPod, nodes: NodeNames, plan: Plan, placement: Placement
@@ -245,7 +247,7 @@ class Scheduler:
         self, pod: PendingPod, nodes: NodeNames, plan: Plan, placement: Placement
     ) -> Refusals:
         if pod.function_pod is not None and pod.function_pod.is_member:
-            slices = self._state.ledger.pools.slices(pod.namespace)
+            slices = self._state.ledger.pools.slices(pod.function_pod.pool_name)
             refused = member_refusals(placement, nodes, slices)
         else:
             refused = refusals(placement, nodes, plan.budget_ms)

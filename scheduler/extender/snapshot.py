@@ -16,7 +16,7 @@ from scheduler.planning.pods import PendingPod, describe
 from scheduler.planning.state import State
 from scheduler.settings import Settings
 
-SNAPSHOT_VERSION = 4
+SNAPSHOT_VERSION = 5
 
 
 class SnapshotError(ValueError):
@@ -196,6 +196,7 @@ def _reservation(pod: Mapping[str, Any], node: str, gpu_uuid: str | None) -> Res
         priority=pod["priority"],
         is_daemon=pod["is_daemon"],
         pool=pod["pool"],
+        group=pod["group"],
         is_ending=pod["is_ending"],
         slice_percent=pod["slice_percent"],
         slice_cpu_milli=pod["slice_cpu_milli"],

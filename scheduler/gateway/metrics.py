@@ -315,13 +315,13 @@ class _GaugeCollector(Collector):
 def _pool_families(pools: Mapping[str, PoolGauge]) -> Iterable[Metric]:
     percent = GaugeMetricFamily(
         "esg_gateway_pool_percent",
-        "Percent of GPUs in a namespace's pool: of its slices (slices), of the batches that run in "
-        "them (running), of all pods in them, idle or not (processes).",
+        "Percent of GPUs in this gateway's pool of a namespace: of its slices (slices), of the "
+        "batches that run in them (running), of all pods in them, idle or not (processes).",
         labels=["namespace", "of"],
     )
     price = GaugeMetricFamily(
         "esg_gateway_pool_dollars_per_hour",
-        "Price of the slices of a namespace's pool, dollars an hour.",
+        "Price of the slices of this gateway's pool of a namespace, dollars an hour.",
         labels=["namespace"],
     )
     for namespace, pool in pools.items():

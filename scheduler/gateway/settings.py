@@ -45,7 +45,7 @@ class GatewaySettings(BaseSettings):
         pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
         description="the only Workflows, FunctionServers and pods that are served: those with this "
         "value of the label esg-scheduler.io/gateway-group; empty: those without the label. "
-        "Gateways of several groups divide one namespace; a group has no pools",
+        "Gateways of several groups divide one namespace, and each has its own pool in it",
     )
     default_namespace: str = Field(
         "default", max_length=63, description="namespace of a request whose path names none"
@@ -103,7 +103,7 @@ class GatewaySettings(BaseSettings):
         "reserved",
         description="share of the pods of a template that names none. pooled: they hold percent of "
         "a GPU only while a batch runs, in slices that the gateway's holders hold for the "
-        "namespace; reserved: each holds its own all the time",
+        "pool; reserved: each holds its own all the time",
     )
     pool_gpus: int = Field(
         0,
@@ -180,12 +180,6 @@ class GatewaySettings(BaseSettings):
     def _tls_has_both_files(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key must both be set, or neither")
-        return self
-
-    @model_validator(mode="after")
-    def _group_has_no_pools(self) -> Self:
-        if self.group and self.holder_image:
-            raise ValueError("the pool of a namespace has one owner; unset group or holder_image")
         return self
 
     @property

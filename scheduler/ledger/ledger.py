@@ -46,7 +46,7 @@ class Ledger:
     Attributes:
         fleet: nodes and GPUs with their free capacity; only the ledger writes it.
         limits: limits of what the pods of one GPU may reserve together.
-        pools: slices of GPUs that namespaces hold, and their members.
+        pools: slices of GPUs that pools hold, and their members.
         free_capacity_epoch: number of events that may have freed capacity: a release, a node that
             was added or changed, a holder that is seen bound.
     """

@@ -6,6 +6,7 @@ from typing import Any
 
 from scheduler.model.grant import Grant
 from scheduler.model.names import POOL_MEMBER
+from scheduler.model.pools import PoolName
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,8 @@ class Reservation:
         gpu_percent: percent of the GPU that nobody else has; 0 for a member of a pool.
         memory_mib: memory of the pod's process on the GPU; 0 for a holder, which has none.
         is_daemon: true if the pod belongs to its node, and not to a function.
-        pool: role in the pool of the namespace; empty: none.
+        pool: role in its pool; empty: none.
+        group: group of gateways whose pool it is in; empty: none, or in no pool.
         is_ending: true if the pod is deleted, or has vanished; its slice takes no member.
         slice_percent: percent that a batch of a member takes of its slice.
         slice_cpu_milli: vCPUs that a batch of a member takes of its slice, in thousandths.
@@ -41,6 +43,7 @@ class Reservation:
     priority: int = 0
     is_daemon: bool = False
     pool: str = ""
+    group: str = ""
     is_ending: bool = False
     slice_percent: int = 0
     slice_cpu_milli: int = 0
@@ -53,6 +56,11 @@ class Reservation:
     def confirmed(self) -> bool:
         """Return true if the cluster has shown the pod bound; before, its Binding is under way."""
         return self.assumed_at_s is None
+
+    @property
+    def pool_name(self) -> PoolName:
+        """Return the pool of a pod that is in one."""
+        return PoolName(self.namespace, self.group)
 
     def as_confirmed(self) -> "Reservation":
         """Return the same reservation, seen in the cluster."""
@@ -68,6 +76,7 @@ class Reservation:
             memory_mib=grant.memory_mib,
             batch=grant.batch,
             pool=grant.pool,
+            group=grant.group,
             slice_percent=grant.gpu_percent if is_member else 0,
             slice_cpu_milli=1000 * grant.cpu if is_member else 0,
         )
@@ -86,6 +95,7 @@ class Reservation:
             "priority": self.priority,
             "is_daemon": self.is_daemon,
             "pool": self.pool,
+            "group": self.group,
             "is_ending": self.is_ending,
             "slice_percent": self.slice_percent,
             "slice_cpu_milli": self.slice_cpu_milli,

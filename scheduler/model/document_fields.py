@@ -50,3 +50,8 @@ class Metadata(BaseModel):
     def group(self) -> str:
         """Group of gateways that serves the object; empty: none."""
         return self.group_label or ""
+
+    @property
+    def group_labels(self) -> Mapping[str, str]:
+        """Labels of a pod that the same group serves."""
+        return {LABEL_GATEWAY_GROUP: self.group} if self.group else {}

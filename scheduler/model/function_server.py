@@ -107,7 +107,7 @@ class FunctionServerSpec(DocumentModel):
     )
     share: Share | None = Field(
         default=None,
-        description="pooled: pods of the template share the slices of the namespace's pool, and "
+        description="pooled: pods of the template share the slices of its pool, and "
         "hold percent of a GPU only while a batch runs; reserved: each pod holds its own all the "
         "time; unset: the gateway's ESG_GATEWAY_SHARE",
     )

@@ -39,8 +39,13 @@ class Grant:
 
     @property
     def pool(self) -> str:
-        """Role in the pool of the namespace, as it was bound; empty: none. Labels may change."""
+        """Role in its pool, as it was bound; empty: none. Labels may change."""
         return str(self.plan.get("pool") or "")
+
+    @property
+    def group(self) -> str:
+        """Group of gateways whose pool it is in, as it was bound; empty: none, or in no pool."""
+        return str(self.plan.get("group") or "")
 
 
 def planned_run_ms(raw: Mapping[str, Any]) -> tuple[float, float]:

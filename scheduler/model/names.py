@@ -18,8 +18,9 @@ ANNOTATION_RATE = f"{GROUP}/rate"
 ANNOTATION_CONFIGURATION = f"{GROUP}/configuration"
 ANNOTATION_CONTAINER = f"{GROUP}/container"
 
-# Written by the creator of a pod of its namespace's pool (ADR 44). A holder requests a slice of one
-# GPU, of a model if the annotation names one; a member runs in the slice of a holder.
+# Written by the creator of a pod of the pool (ADR 44) of its namespace and group (ADR 59). A holder
+# requests a slice of one GPU, of a model if the annotation names one; a member runs in the slice of
+# a holder.
 LABEL_POOL = f"{GROUP}/pool"
 POOL_HOLDER = "holder"
 POOL_MEMBER = "member"

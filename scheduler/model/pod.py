@@ -22,7 +22,7 @@ from scheduler.model.pod_resources import (
     requested_cpu_milli,
     requested_gpu_percent,
 )
-from scheduler.model.pools import pool_problem, pool_role
+from scheduler.model.pools import PoolName, gateway_group, pool_problem, pool_role
 from scheduler.model.quantity import milli, whole
 
 CPU_MAX = 1024  # vCPUs of one configuration, as the profiles allow
@@ -61,9 +61,15 @@ class FunctionPod:
     other_containers_cpu_milli: int  # requests of the pod's other containers
     gpu_percent_ceiling: int | None
     priority: int
-    pool: str = ""  # role in the namespace's pool; empty: none
+    pool: str = ""  # role in its pool; empty: none
+    group: str = ""  # group of gateways, which has its own pools; empty: none
     gpu_model: str = ""  # of a pod that states its share; empty: any
     memory_mib: int = 0  # GPU memory of a pod whose function is measured; 0: by its profile
+
+    @property
+    def pool_name(self) -> PoolName:
+        """Return the pool whose slices it may hold or run in."""
+        return PoolName(self.namespace, self.group)
 
     @property
     def is_holder(self) -> bool:
@@ -151,6 +157,7 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
         gpu_percent_ceiling=ceiling_of(resources, names.RESOURCE_GPU_PERCENT, whole, PERCENT_MAX),
         priority=spec.get("priority") or 0,
         pool=pool_role(raw),
+        group=gateway_group(raw),
         gpu_model=_gpu_model(annotations) if memory_mib else "",
         memory_mib=memory_mib,
     )
@@ -181,6 +188,7 @@ def _holder(raw: Mapping[str, Any]) -> FunctionPod:
         gpu_percent_ceiling=requested_gpu_percent(raw),
         priority=(raw.get("spec") or {}).get("priority") or 0,
         pool=names.POOL_HOLDER,
+        group=gateway_group(raw),
         gpu_model=_gpu_model(metadata.get("annotations") or {}),
     )
 

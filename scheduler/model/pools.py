@@ -1,7 +1,7 @@
-"""Pools: pods that hold a slice of a GPU for their namespace, and pods that run in one (ADR 44)."""
+"""Pools: pods that hold a slice of a GPU for others, and pods that run in one (ADRs 44 and 59)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduler.model import names
 from scheduler.model.message_text import quoted
@@ -14,6 +14,29 @@ _PERCENT_MAX = 100  # of one GPU
 _CPU_MIN_MILLI = 1000
 
 
+class PoolName(NamedTuple):
+    """Name of a pool: the pods whose batches one dispatcher begins.
+
+    Attributes:
+        namespace: namespace of the pool.
+        group: group of gateways that serves it; empty: the gateways without a group.
+    """
+
+    namespace: str
+    group: str = ""
+
+    def __str__(self) -> str:
+        """Return the pool as messages call it."""
+        of_group = f"group {self.group} in " if self.group else ""
+        return f"the pool of {of_group}namespace {self.namespace}"
+
+
+def gateway_group(raw: Mapping[str, Any]) -> str:
+    """Return the pod's label of a group of gateways; empty: it is in none."""
+    labels = (raw.get("metadata") or {}).get("labels") or {}
+    return str(labels.get(names.LABEL_GATEWAY_GROUP) or "")
+
+
 def pool_role(raw: Mapping[str, Any]) -> str:
     """Return the pod's label of a pool, valid or not; empty: it is in none."""
     labels = (raw.get("metadata") or {}).get("labels") or {}
@@ -21,7 +44,7 @@ def pool_role(raw: Mapping[str, Any]) -> str:
 
 
 def pool_problem(raw: Mapping[str, Any]) -> str | None:
-    """Return why a pod cannot be in its namespace's pool; None if it can, or is in none."""
+    """Return why a pod cannot be in a pool; None if it can, or is in none."""
     role = pool_role(raw)
     where = f"label {names.LABEL_POOL}"
     if role not in _ROLES:

@@ -44,7 +44,7 @@ def limit_by_cpu(usable: int, free_cpu_milli: int, cpu_milli: int, gpu_percent: 
     return min(usable, max(free_cpu_milli, 0) // cpu_milli * gpu_percent)
 
 
-@njit(i8(FLEET_TYPE, MIX_TYPE, i8, i8, INT64_ARRAY), nogil=True, cache=True)
+@njit(i8(FLEET_TYPE, MIX_TYPE, i8, i8, INT64_ARRAY), nogil=True, cache=True, inline="always")
 def sum_node(
     fleet: FleetArrays, mix: MixArrays, node_row: int, model: int, usable: Int64Array
 ) -> int:
@@ -55,26 +55,40 @@ def sum_node(
     free_percent = 0
     usable[:] = 0
     first = int(fleet.node_first_gpu[node_row])
-    for gpu in range(first, first + fleet.node_gpus[node_row]):
-        if fleet.gpu_model[gpu] != model:
+    end = first + int(fleet.node_gpus[node_row])
+    gpu = first
+    while gpu < end:
+        percent, free_mib = fleet.gpu_free_percent[gpu], fleet.gpu_free_memory_mib[gpu]
+        clients, is_of_model = fleet.gpu_free_clients[gpu], fleet.gpu_model[gpu] == model
+        # Most nodes have several equal GPUs in a row.
+        count = 1
+        while (
+            gpu + count < end
+            and fleet.gpu_model[gpu + count] == fleet.gpu_model[gpu]
+            and fleet.gpu_free_percent[gpu + count] == percent
+            and fleet.gpu_free_memory_mib[gpu + count] == free_mib
+            and fleet.gpu_free_clients[gpu + count] == clients
+        ):
+            count += 1
+        gpu += count
+        if not is_of_model:
             continue
-        free_percent += max(fleet.gpu_free_percent[gpu], 0)
+        free_percent += count * max(percent, 0)
         for request in range(mix.pods.shape[0]):
-            usable[request] += usable_percent(
-                fleet.gpu_free_percent[gpu], fleet.gpu_free_memory_mib[gpu],
-                fleet.gpu_free_clients[gpu], mix.gpu_percent[request], mix.memory_mib[request],
-            )  # fmt: skip
+            usable[request] += count * usable_percent(
+                percent, free_mib, clients, mix.gpu_percent[request], mix.memory_mib[request]
+            )
     return free_percent
 
 
-@njit(f8(FLOAT64_ARRAY, i8, f8, f8), nogil=True, cache=True)
+@njit(f8(FLOAT64_ARRAY, i8, f8, f8), nogil=True, cache=True, inline="always")
 def start_time_ms(gpu_ready_ms: Float64Array, gpu: int, now_ms: float, cold_ms: float) -> float:
     """Return the start time on a GPU, ms."""
     start_ms: float = min(max(gpu_ready_ms[gpu] - now_ms, 0.0), cold_ms)
     return start_ms
 
 
-@njit(b1(FLEET_TYPE, FLOAT64_ARRAY, f8, f8, i8, i8), nogil=True, cache=True)
+@njit(b1(FLEET_TYPE, FLOAT64_ARRAY, f8, f8, i8, i8), nogil=True, cache=True, inline="always")
 def has_twin(
     fleet: FleetArrays,
     gpu_ready_ms: Float64Array,
@@ -97,7 +111,12 @@ def has_twin(
     return False
 
 
-@njit(i8(FLEET_TYPE, MIX_TYPE, i8, i8, i8, i8, i8, INT64_ARRAY), nogil=True, cache=True)
+@njit(
+    i8(FLEET_TYPE, MIX_TYPE, i8, i8, i8, i8, i8, INT64_ARRAY),
+    nogil=True,
+    cache=True,
+    inline="always",
+)
 def growth(
     fleet: FleetArrays,
     mix: MixArrays,

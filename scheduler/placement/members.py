@@ -1,7 +1,7 @@
-"""Placement of the members of a pool: evenly over the slices of their namespace.
+"""Placement of the members of a pool: evenly over its slices.
 
 A GPU without a process of the next stage stands idle beside a full one, so even spread counts more
-than any other rule. A namespace has a few hundred slices at most, and a member few candidates.
+than any other rule. A pool has a few hundred slices at most, and a member few candidates.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from scheduler.model.pools import PoolName
 from scheduler.placement.arrays import Float64Array, Int64Array
 from scheduler.placement.candidates import CandidateTable
 from scheduler.placement.fleet import Fleet
@@ -20,16 +21,17 @@ from scheduler.placement.scores import SCORE_MAX
 
 @dataclass(frozen=True, slots=True)
 class GpuSlice:
-    """Percent of one GPU, and vCPUs of its node, that the pool of a namespace holds.
+    """Percent of one GPU, and vCPUs of its node, that a pool holds.
 
     Attributes:
         uid: UID of its holder.
+        pool: pool whose holder it is.
         is_open: true if the holder is bound, as the cluster has shown, and not deleted.
         members: number of the members there that compete for it.
     """
 
     uid: str
-    namespace: str
+    pool: PoolName
     node: str
     gpu_uuid: str
     percent: int
@@ -122,7 +124,7 @@ def member_refusals(
     )
 
 
-_NO_SLICE = Refusal("no slice of the namespace's pool on this node", resolvable=False)
+_NO_SLICE = Refusal("no slice of the pod's pool on this node", resolvable=False)
 
 
 def _refusal(placement: Placement, index: int, slices: Sequence[GpuSlice]) -> Refusal:

@@ -18,7 +18,8 @@ GPU_SERIES = {
     "esg_gpu_granted_bytes": "Granted memory of the GPU.",
 }
 SLICE_SERIES = {
-    "esg_gpu_slice_ratio": "Share of the GPU that the pool of a namespace holds; 1 is the whole.",
+    "esg_gpu_slice_ratio": "Share of the GPU that a pool holds, of a namespace or of a group of "
+    "gateways in it; 1 is the whole.",
     "esg_gpu_slice_members": "Pods that run in the slice of the GPU.",
 }
 _CHANGED_SLICE = 50  # nodes rendered per turn of the event loop: half a millisecond
@@ -77,12 +78,12 @@ class GpuSeries:
 
 
 def slice_exposition(slices: Iterable[GpuSlice]) -> bytes:
-    """Render the series of slices: a namespace has few."""
+    """Render the series of slices: a pool has few."""
     lines: list[list[str]] = [[], []]
     for slice_ in slices:
         labels = (
-            f'{{namespace="{slice_.namespace}",node="{slice_.node}",'
-            f'gpu="{_escaped(slice_.gpu_uuid)}"}}'
+            f'{{namespace="{slice_.pool.namespace}",group="{slice_.pool.group}",'
+            f'node="{slice_.node}",gpu="{_escaped(slice_.gpu_uuid)}"}}'
         )
         values = slice_.percent / 100, slice_.members
         for series, value, rows in zip(SLICE_SERIES, values, lines, strict=True):

@@ -13,7 +13,11 @@ _PREFIX = "esg-scheduler.io"
 
 
 class Share(NamedTuple):
-    """Grant of one bound pod: a member of a pool has no percent, a holder no memory."""
+    """Grant of one bound pod: a member of a pool has no percent, a holder no memory.
+
+    Attributes:
+        group: group of gateways whose pool the pod was bound in; empty: none.
+    """
 
     uid: str
     name: str
@@ -21,6 +25,12 @@ class Share(NamedTuple):
     gpu: str
     percent: int
     memory_mib: int
+    group: str = ""
+
+    @property
+    def slice_key(self) -> tuple[str, str, str]:
+        """Node, GPU and group: a pool has one slice of a GPU."""
+        return self.node, self.gpu, self.group
 
 
 class GpuShares:
@@ -85,7 +95,7 @@ class GpuAudit(GpuShares):
         super().__init__(memory_mib)
         self.bound: set[str] = set()
         self.holders: set[str] = set()
-        self._slice_percent: dict[tuple[str, str], int] = {}  # the largest ever, by node and GPU
+        self._slice_percent: dict[tuple[str, str, str], int] = {}  # the largest ever
 
     def observe(self, path: str, change: ObjectChange) -> None:
         """Take in a change of the server."""
@@ -100,22 +110,26 @@ class GpuAudit(GpuShares):
     def _observe_slice(self, share: Share, pool: tuple[str, int]) -> None:
         """Report a member that is bound where no slice ever had its percent."""
         role, percent = pool
-        slice_percent = self._slice_percent.get((share.node, share.gpu), 0)
+        slice_percent = self._slice_percent.get(share.slice_key, 0)
         if role == "holder":
             self.holders.add(share.uid)
-            self._slice_percent[share.node, share.gpu] = max(slice_percent, share.percent)
+            self._slice_percent[share.slice_key] = max(slice_percent, share.percent)
         elif role == "member" and share.uid not in self.bound and percent > slice_percent:
             self.violations.append(
                 f"member {share.name} ({percent} %) is on GPU {share.gpu} of {share.node}, where "
-                f"no slice had more than {slice_percent} %"
+                f"no slice of its pool had more than {slice_percent} %"
             )
 
 
 def pool_of(pod: dict[str, Any]) -> tuple[str, int]:
     """Return the role in a pool that a bound pod was granted, and the percent of its grant."""
     annotations = pod["metadata"]["annotations"]
-    plan = json.loads(annotations.get(f"{_PREFIX}/plan") or "{}")
-    return plan.get("pool", ""), int(annotations[f"{_PREFIX}/gpu-percent"])
+    return _plan(pod).get("pool", ""), int(annotations[f"{_PREFIX}/gpu-percent"])
+
+
+def _plan(pod: dict[str, Any]) -> dict[str, Any]:
+    plan: dict[str, Any] = json.loads(pod["metadata"]["annotations"].get(f"{_PREFIX}/plan") or "{}")
+    return plan
 
 
 def share_of(pod: dict[str, Any]) -> Share | None:
@@ -135,4 +149,5 @@ def share_of(pod: dict[str, Any]) -> Share | None:
         gpu,
         0 if role == "member" else percent,
         int(memory.removeprefix("0=").removesuffix("M")),
+        _plan(pod).get("group", ""),
     )

@@ -96,7 +96,7 @@ def _ledger(world: World, life: Life) -> Iterator[str]:
     """The ledger's reservations and free capacities are those of the server."""
     ledger = life.service.state.ledger
     known = {
-        (r.uid, r.name, r.node, r.gpu_uuid, r.gpu_percent, r.memory_mib): r.confirmed
+        (r.uid, r.name, r.node, r.gpu_uuid, r.gpu_percent, r.memory_mib, r.group): r.confirmed
         for r in ledger.reservations()
         if r.gpu_uuid is not None  # others have no function
     }

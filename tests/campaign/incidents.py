@@ -26,8 +26,8 @@ _OF_ANY_CLIENT = {
 }  # fmt: skip
 _TEXTS = {
     "create": "pod {pod} is created: function {function}, priority {priority}, grace {grace_s} s",
-    "hold": "holder {pod} is created: {percent} %, priority {priority}",
-    "join": "member {pod} is created: function {function}, priority {priority}",
+    "hold": "holder {pod} is created: {percent} %, priority {priority}, group {group!r}",
+    "join": "member {pod} is created: function {function}, priority {priority}, group {group!r}",
     "gang": "gang {gang} is created: {size} pods of function {function}, {minimum} are needed, "
     "on one node: {has_racks}",
     "revert": "kube-scheduler gives up the next {times} attempts of gangs that succeed",
@@ -128,12 +128,18 @@ def has_pools(seed: int) -> bool:
     return seed % 10 in (2, 5)
 
 
+def draw_group(pod: str, at_s: float) -> str:
+    """Draw the group of gateways of a pod of a pool."""
+    return Random(f"group of {pod} at {at_s}").choice(("", "", "a"))
+
+
 def _pools(random: Random, duration_s: float) -> Iterator[Incident]:
     """Holders, the ends of some of them, and members, most of them before the middle of a run."""
     for number in range(random.randint(1, 5)):
         at_s = round(1.0 + duration_s * random.random() / 2, 3)
         percent = random.choice((20, 33, 50, 60, 100))
         details = {"pod": f"h{number}", "percent": percent, "priority": random.choice((0, 0, 50))}
+        details["group"] = draw_group(details["pod"], at_s)
         yield Incident(at_s, "hold", details)
         kind = random.choice(("relabel", "finish", "delete", "force_delete", "force_delete"))
         ends_s = round(at_s + random.choice((1.0, 10.0, 60.0)) * random.random(), 3)
@@ -141,6 +147,7 @@ def _pools(random: Random, duration_s: float) -> Iterator[Incident]:
     for number in range(random.randint(2, 12)):
         at_s = round(1.0 + duration_s * random.random() / 2, 3)
         details = {"pod": f"m{number}", "function": random.choice(tuple(FUNCTIONS)), "priority": 0}
+        details["group"] = draw_group(details["pod"], at_s)
         yield Incident(at_s, "join", details)
         if random.random() < 0.4:
             kind = random.choice(("finish", "delete", "force_delete"))

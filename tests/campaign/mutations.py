@@ -18,6 +18,8 @@ from scheduler.extender.binding_voider import BindingVoider
 from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.grant import Grant
+from scheduler.model.pod import FunctionPod
+from scheduler.model.pools import PoolName
 from scheduler.placement.members import GpuSlice
 from scheduler.planning import handlers
 from scheduler.planning.handlers import PodHandler
@@ -174,6 +176,11 @@ def ask_no_slice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GpuSlice, "problem", lambda *_: "")
 
 
+def know_no_groups(patch: pytest.MonkeyPatch) -> None:
+    for owner in (FunctionPod, Reservation):
+        patch.setattr(owner, "pool_name", property(lambda self: PoolName(self.namespace)))
+
+
 def count_no_memory_of_members(patch: pytest.MonkeyPatch) -> None:
     with_grant = Reservation.with_grant
 
@@ -222,19 +229,23 @@ SUSPENDED_BIND = (
 )
 # A batch of the member may run in the slice that is gone, and "most" has 60 % of the only GPU.
 VANISHED_SLICE = (
-    Incident(1.0, "hold", {"pod": "h0", "percent": 60, "priority": 0}),
-    Incident(2.0, "join", {"pod": "m0", "function": "half", "priority": 0}),
+    Incident(1.0, "hold", {"pod": "h0", "percent": 60, "priority": 0, "group": ""}),
+    Incident(2.0, "join", {"pod": "m0", "function": "half", "priority": 0, "group": ""}),
     Incident(40.0, "force_delete", {"pod": "h0"}),
     _create(40.5, "r0"),
 )
 SMALL_SLICE = (
-    Incident(1.0, "hold", {"pod": "h0", "percent": 20, "priority": 0}),
-    Incident(2.0, "join", {"pod": "m0", "function": "half", "priority": 0}),
+    Incident(1.0, "hold", {"pod": "h0", "percent": 20, "priority": 0, "group": ""}),
+    Incident(2.0, "join", {"pod": "m0", "function": "half", "priority": 0, "group": ""}),
 )
 FULL_SLICE = (
-    Incident(1.0, "hold", {"pod": "h0", "percent": 20, "priority": 0}),
-    Incident(2.0, "join", {"pod": "m0", "function": "wide", "priority": 0}),
-    Incident(3.0, "join", {"pod": "m1", "function": "wide", "priority": 0}),
+    Incident(1.0, "hold", {"pod": "h0", "percent": 20, "priority": 0, "group": ""}),
+    Incident(2.0, "join", {"pod": "m0", "function": "wide", "priority": 0, "group": ""}),
+    Incident(3.0, "join", {"pod": "m1", "function": "wide", "priority": 0, "group": ""}),
+)
+FOREIGN_SLICE = (
+    Incident(1.0, "hold", {"pod": "h0", "percent": 60, "priority": 0, "group": "a"}),
+    Incident(2.0, "join", {"pod": "m0", "function": "half", "priority": 0, "group": ""}),
 )
 MUTATIONS = {
     "a terminating pod keeps its share": Mutation(end_terminating, 16),
@@ -255,5 +266,6 @@ MUTATIONS = {
     ),
     "a vanished holder keeps its share": Mutation(free_a_slice_at_once, ONE_GPU, VANISHED_SLICE),
     "a member has a slice of its size": Mutation(ask_no_slice, ONE_GPU, SMALL_SLICE),
+    "a member has a slice of its group": Mutation(know_no_groups, ONE_GPU, FOREIGN_SLICE),
     "a member has memory": Mutation(count_no_memory_of_members, ONE_GPU, FULL_SLICE),
 }

@@ -1,8 +1,8 @@
-"""A simulated dispatcher: it runs batches of members in slices, as many as fit, all the time.
+"""Simulated dispatchers of all pools: they run batches of members in slices, as many as fit.
 
-It sees each change late, by less than its fence: it begins no batch in a slice whose holder it has
-not heard of for longer. So a batch may run in a slice for `LAG_MAX_S` and `RUN_S` after the holder
-was deleted, evicted or gone, and nobody else may have its share until then.
+Each sees each change late, by less than its fence: it begins no batch in a slice whose holder it
+has not heard of for longer. So a batch may run in a slice for `LAG_MAX_S` and `RUN_S` after the
+holder was deleted, evicted or gone, and nobody else may have its share until then.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from workbench.cluster.object_store import ObjectChange, Raw
 RUN_S = 8.0
 LAG_MAX_S = 20.0  # with a run below the grace period of a holder, 30 s
 _POOL = "esg-scheduler.io/pool"
+_GROUP = "esg-scheduler.io/gateway-group"
 
 
 class SliceRuns:
@@ -35,7 +36,7 @@ class SliceRuns:
         self._holders: dict[str, Share] = {}  # open ones, by UID
         self._members: dict[str, Share] = {}
         self._batches: dict[str, Share] = {}  # by UID of their member
-        self._slices: dict[tuple[str, str], list[Raw]] = {}  # holders that are there, by GPU
+        self._slices: dict[tuple[str, str, str], list[Raw]] = {}  # holders that are there
 
     def observe(self, path: str, change: ObjectChange) -> None:
         """Take in a change of the server, some time later."""
@@ -51,7 +52,7 @@ class SliceRuns:
     def allows(self, pod: Raw, node: str, gpu: str) -> bool:
         """Tell if a pod that waits could be on a GPU, as far as pools forbid it."""
         labels = pod["metadata"]["labels"]
-        slices = self._slices.get((node, gpu), [])
+        slices = self._slices.get((node, gpu, labels.get(_GROUP, "")), [])
         if labels.get(_POOL) == "holder":
             return not slices
         if labels.get(_POOL) != "member":
@@ -66,7 +67,7 @@ class SliceRuns:
         for holders in self._slices.values():
             holders[:] = [holder for holder in holders if holder["metadata"]["uid"] != uid]
         if pod is not None and (share := share_of(pod)) and pool_of(pod)[0] == "holder":
-            self._slices.setdefault((share.node, share.gpu), []).append(pod)
+            self._slices.setdefault(share.slice_key, []).append(pod)
 
     def _see(self, uid: str, pod: Raw | None) -> None:
         self._holders.pop(uid, None)
@@ -87,9 +88,9 @@ class SliceRuns:
         for uid, member in self._members.items():
             if uid in self._batches:
                 continue
-            place = member.node, member.gpu
-            percent = [h.percent for h in self._holders.values() if (h.node, h.gpu) == place]
-            used = sum(b.percent for b in self._batches.values() if (b.node, b.gpu) == place)
+            place = member.slice_key
+            percent = [h.percent for h in self._holders.values() if h.slice_key == place]
+            used = sum(b.percent for b in self._batches.values() if b.slice_key == place)
             if percent and used + member.percent <= min(percent):
                 batch = member._replace(
                     uid=f"batch of {uid}", name=f"batch of {member.name}", memory_mib=0

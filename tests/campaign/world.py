@@ -151,11 +151,11 @@ class World:
         for scheduler in self.schedulers.values():
             scheduler.revert(times)
 
-    def _hold(self, pod: str, percent: int, priority: int) -> None:
-        self.creator.create(slice_pods.holder(pod, percent, priority))
+    def _hold(self, pod: str, percent: int, priority: int, group: str = "") -> None:
+        self.creator.create(slice_pods.holder(pod, percent, priority, group))
 
-    def _join(self, pod: str, function: str, priority: int) -> None:
-        self.creator.create(slice_pods.member(pod, function, priority))
+    def _join(self, pod: str, function: str, priority: int, group: str = "") -> None:
+        self.creator.create(slice_pods.member(pod, function, priority, group))
 
     def _relabel(self, pod: str) -> None:
         change = {"metadata": {"labels": {"changed": f"at-{self._loop.time():.0f}"}}}

@@ -2,13 +2,14 @@
 
 import pytest
 
-from scheduler.model.names import API_VERSION
+from scheduler.model.names import API_VERSION, LABEL_GATEWAY_GROUP
 from tests.chart.installation import NAMESPACE, Bearer, Installation
 from tests.chart.rendering import Json
 from tests.testbed.api import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_built")]
 PATH = f"/apis/esg-scheduler.io/v1alpha1/namespaces/{NAMESPACE}/functionservers"
+MOVED = "nobody would end the pods of its former group"
 REFUSED = "so you may not have the gateway create them"
 WRITES_SERVERS = {
     "apiGroups": ["esg-scheduler.io"],
@@ -72,5 +73,9 @@ def test_only_who_may_create_pods_may_have_them_created(installation: Installati
     assert REFUSED in limited.patch(f"{PATH}/of-full", {"spec": {"maxPods": 50}})
     assert limited.patch(f"{PATH}/of-full", {"metadata": {"labels": {"a": "b"}}}) == ""
     assert full.patch(f"{PATH}/of-full", {"spec": others}) == ""
+    for group in ("a", "b", None):
+        moved = {"metadata": {"labels": {LABEL_GATEWAY_GROUP: group}}}
+        assert (MOVED in full.patch(f"{PATH}/of-full", moved)) == (group is not None)
+        assert full.patch(f"{PATH}/of-limited", moved) == ""  # its pods are somebody else's
     limited.close()
     full.close()

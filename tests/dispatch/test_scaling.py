@@ -574,7 +574,7 @@ def test_a_start_without_room_ends_only_pods_whose_shares_it_needs():
 
 
 def test_a_start_that_fails_with_room_ends_no_other_pod():
-    """A start whose model cannot be loaded, for example, does not lack room."""
+    """A pod whose model cannot be loaded does not lack room."""
     scaled = Scaled(rate_rps=20.0)
     for i in range(20):
         scaled.owner.pod(f"old{i}", percent=10, memory_mib=100)

@@ -49,7 +49,7 @@ def test_members_are_bound_evenly_into_the_slices_of_their_namespace(esg):
     """kube-scheduler calls the extender for pods that name the managed resource with 0."""
     harness = esg(nodes=3, gpus=1, documents=DOCUMENTS, managed_resources=True)
     members = [join(harness, "m0")]
-    harness.wait_refused("m0", "no slice of the namespace's pool on this node")
+    harness.wait_refused("m0", "no slice of the pod's pool on this node")
     hold(harness, "h0", 40)
     hold(harness, "h1", 100)
     harness.wait_bound("h0", "h1")
@@ -112,7 +112,7 @@ def test_a_slice_that_is_deleted_by_force_takes_nobody_and_frees_nothing_yet(esg
     harness.wait_bound("reserved")
 
     assert harness.wait_agreement().keys() == {"default/member", "default/reserved"}
-    harness.wait_refused("late", "no slice of the namespace's pool on this node")
+    harness.wait_refused("late", "no slice of the pod's pool on this node")
 
 
 def test_a_holder_that_terminates_takes_no_member_and_keeps_its_share(esg):

@@ -107,7 +107,7 @@ def test_members_are_spread_by_their_function(extender):
     ("slice_percent", "cpu", "reason"),
     [
         (40, "4", "GPU 0: the slice has 40 percent and 4 vCPU, 50 percent and 1 vCPU asked"),
-        (None, "4", "no slice of the namespace's pool on this node"),
+        (None, "4", "no slice of the pod's pool on this node"),
     ],
 )
 def test_a_member_that_no_slice_holds_is_refused_in_numbers(extender, slice_percent, cpu, reason):
@@ -131,6 +131,60 @@ def test_a_slice_of_another_namespace_is_none(extender):
     foreign["metadata"]["namespace"] = "other"
     place(extender, foreign, "n1")
     assert "no slice" in refusal(extender, member())
+
+
+def of_group(pending, group="a"):
+    """Give a pod the label of a group of gateways."""
+    pending["metadata"]["labels"][f"{GROUP}/gateway-group"] = group
+    return pending
+
+
+def test_a_slice_of_another_group_is_none(extender):
+    """Each group of a namespace has its pool, and the gateways without a group have one."""
+    place(extender, of_group(holder(50)), "n1")
+    for foreign in (member(), of_group(member(), "b")):
+        assert "no slice of the pod's pool" in refusal(extender, foreign)
+        extender.create(foreign)
+        assert "no slice" in extender.bind(foreign, "n1")
+    assert place(extender, of_group(member()), "n1")["group"] == "a"
+
+
+def test_groups_share_a_gpu_up_to_a_hundred_percent(extender):
+    """Each has a slice of it, and the sum of the slices is what the GPU has."""
+    for group, percent in (("a", 60), ("b", 40)):
+        place(extender, of_group(holder(percent), group), "n2")
+        place(extender, of_group(member("tenth", 10), group), "n2")
+    place(extender, pod("whole"), "n2")
+    assert [gpu["free_percent"] for gpu in extender.gpus("n2")] == [0, 0]
+    refused = refusal(extender, of_group(holder(20), "c"), "n2")
+    assert "GPU 1: 0 percent free, 20 percent asked" in refused
+    slices = extender.service.state.ledger.pools.slices()
+    assert {(s.pool.group, s.percent, s.members, s.gpu_uuid) for s in slices} == {
+        ("a", 60, 1, "GPU-n2-0"),
+        ("b", 40, 1, "GPU-n2-0"),
+    }
+
+
+def test_a_member_evicts_no_holder_of_another_group(extender):
+    """That frees no memory; the process of the other group does."""
+    place(extender, of_group(holder(50, priority=100)), "n1")
+    place(extender, of_group(holder(50, priority=0), "b"), "n1")
+    victims = []
+    while extender.filter(waiting := of_group(member(priority=10)), "n1")["NodeNames"]:
+        victims.append(of_group(member(priority=1), "b"))
+        place(extender, victims[-1], "n1")
+    evicted = preempt(extender, waiting)
+    assert len(evicted) == 1
+    assert evicted[0] in {victim["metadata"]["uid"] for victim in victims}
+
+
+def test_the_group_is_that_of_the_binding(extender):
+    """A label that changes moves nothing to another pool, whose dispatcher knows no earlier run."""
+    place(extender, held := of_group(holder(50)), "n1")
+    labels = extender.stored_pod(held)["metadata"]["labels"]
+    seen(extender, held, labels=labels | {f"{GROUP}/gateway-group": "b"})
+    assert extender.filter(of_group(member(), "b"), "n1")["NodeNames"] == []
+    assert extender.filter(of_group(member()), "n1")["NodeNames"] == ["n1"]
 
 
 def test_a_holder_whose_binding_is_under_way_takes_no_member(extender):
@@ -324,11 +378,22 @@ def test_a_snapshot_replays_the_decision_for_a_member(extender):
     )
 
 
+def test_a_snapshot_replays_the_slices_of_groups(extender):
+    """A slice is that of its group there, too."""
+    place(extender, of_group(holder(50)), "n1")
+    extender.create(own := of_group(member("half", 50)))
+    extender.create(foreign := member("half", 50))
+    replayed = {e["uid"]: e for e in replay(extender.get("/v1/snapshot"))}
+    for pending, nodes in ((own, ["n1"]), (foreign, [])):
+        assert replayed[pending["metadata"]["uid"]]["feasible_nodes"] == nodes
+        assert extender.explain(pending)["feasible_nodes"] == nodes
+
+
 def test_slices_are_in_the_metrics(extender):
     """Percent of each slice, and its members."""
     place(extender, holder(50), "n1")
     place(extender, member(), "n1")
     text = extender.client.get("/metrics").text
-    labels = '{namespace="default",node="n1",gpu="GPU-n1-0"}'
+    labels = '{namespace="default",group="",node="n1",gpu="GPU-n1-0"}'
     assert f"esg_gpu_slice_ratio{labels} 0.5\n" in text
     assert f"esg_gpu_slice_members{labels} 1\n" in text

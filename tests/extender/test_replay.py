@@ -97,7 +97,7 @@ def test_the_command_prints_plan_nodes_and_reasons(busy, tmp_path):
         ("{", "cannot be read"),
         ("[]", "is not a JSON object"),
         ("{}", "snapshot version None cannot be read"),
-        ('{"version": 4, "settings": {}}', "incomplete or was edited"),
+        ('{"version": 5, "settings": {}}', "incomplete or was edited"),
     ],
 )
 def test_a_file_that_is_no_snapshot(tmp_path, content, message):

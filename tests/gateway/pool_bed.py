@@ -18,10 +18,13 @@ from scheduler.gateway.scaling.pod_pools import PodPools
 from scheduler.gateway.scaling.slice_holders import HolderSettings, SliceHolders
 from scheduler.gateway.scaling.start_failures import StartFailures
 from scheduler.gateway.scaling.template_pods import START_PAUSE_MS
+from scheduler.gateway.settings import GatewaySettings
 from scheduler.model import names
 from scheduler.model.pod_template import template_problem
+from scheduler.model.pools import gateway_group
 from tests.gateway.ready_pods import MODEL, NAMESPACE
 from tests.gateway.runtime_bed import Bed, Model, profile, workflow
+from workbench.cluster.api_requests import selected
 
 FUNCTION = (NAMESPACE, "f")
 SMALL, LARGE = Share(MODEL, 1, 50, 100), Share(MODEL, 1, 100, 100)
@@ -32,8 +35,15 @@ TEMPLATE = {
 }
 
 
+def live_uids(pods, labels):
+    """Return the UIDs of the pods of a label selector that nobody has deleted."""
+    matches = selected("", {"labelSelector": labels})
+    metadata = [raw["metadata"] for raw in pods if matches(raw)]
+    return {item["uid"] for item in metadata if "deletionTimestamp" not in item}
+
+
 class Pods:
-    """The API server's pods, as PodClient and as a watch.
+    """The API server's pods, as PodClient and as a watch of each group of gateways.
 
     Attributes:
         objects: pods by name.
@@ -52,7 +62,7 @@ class Pods:
         self.is_cut_off = False
         self.is_silent = False
         self.next_created = asyncio.Event()
-        self.handler = None
+        self.handlers = {}  # by group
 
     async def create(self, namespace, pod):
         assert namespace == NAMESPACE
@@ -88,19 +98,13 @@ class Pods:
         await asyncio.sleep(0.01)
         if self.is_cut_off:
             raise ApiTimeoutError("no answer", sent=True)
-        key, value = labels.split("=")
-        live = [raw["metadata"] for raw in self.objects.values()]
-        return {
-            metadata["uid"]
-            for metadata in live
-            if metadata["labels"].get(key) == value and "deletionTimestamp" not in metadata
-        }
+        return live_uids(self.objects.values(), labels)
 
     def remove(self, name):
         """Remove a pod's object, as the kubelet does after its containers have ended."""
         raw = self.objects.pop(name)
-        if not self.is_silent:
-            self.handler.delete(trim_server_pod(raw))
+        if not self.is_silent and (handler := self.handlers.get(gateway_group(raw))):
+            handler.delete(trim_server_pod(raw))
 
     def bind(self, name, *, model=MODEL, ready=True, gpu="GPU-1"):
         """Place a pod with the grant that its annotation requests."""
@@ -131,6 +135,7 @@ class Pods:
         amounts = raw["spec"]["containers"][0]["resources"]["requests"]
         percent = amounts["esg-scheduler.io/gpu-percent"]
         plan = {"cpu": int(amounts["cpu"]), "gpu_model": MODEL, "pool": role}
+        plan["group"] = gateway_group(raw)
         raw["metadata"].setdefault("annotations", {}).update(
             {
                 "esg-scheduler.io/gpu": gpu,
@@ -150,13 +155,26 @@ class Pods:
         self._report(name)
 
     def _report(self, name):
-        if not self.is_silent:
-            self.handler.upsert(trim_server_pod(self.objects[name]))
+        raw = self.objects[name]
+        if not self.is_silent and (handler := self.handlers.get(gateway_group(raw))):
+            handler.upsert(trim_server_pod(raw))
+
+    def regroup(self, name, group):
+        """Change the group in a pod's labels: it leaves one watch and appears in another."""
+        raw = self.objects[name]
+        if gateway_group(raw) == group:
+            return
+        if not self.is_silent and (handler := self.handlers.get(gateway_group(raw))):
+            handler.delete(trim_server_pod(raw))
+        raw["metadata"]["labels"][names.LABEL_GATEWAY_GROUP] = group
+        self._report(name)
 
     def relist(self):
         """Report all pods by a list."""
         self.is_silent = False
-        self.handler.replace([trim_server_pod(raw) for raw in self.objects.values()])
+        for group, handler in self.handlers.items():
+            of_group = [raw for raw in self.objects.values() if gateway_group(raw) == group]
+            handler.replace([trim_server_pod(raw) for raw in of_group])
 
 
 class LostAnswer:
@@ -241,9 +259,13 @@ class ScriptedScaler:
 
 
 class PoolBed(Bed):
-    """A gateway with one server with a template, over a cluster in memory."""
+    """A gateway with one server with a template, over a cluster in memory.
 
-    def __init__(self, pods, uid="server-uid", latency_ms=1.0, **spec):
+    Args:
+        group: group of the gateway and of the server. Default: none.
+    """
+
+    def __init__(self, pods, uid="server-uid", latency_ms=1.0, group="", **spec):
         super().__init__()
         self.pods = pods
         self.events = []
@@ -255,7 +277,11 @@ class PoolBed(Bed):
             pods,
             self.scaler,
             fence=self.fence,
-            settings=HolderSettings("none", room_ms=1000 * ROOM_S),
+            settings=HolderSettings(
+                "none",
+                room_ms=1000 * ROOM_S,
+                selector=GatewaySettings(group=group).group_selector,
+            ),
             record_event=self._record,
         )
         self.pools = PodPools(
@@ -273,7 +299,7 @@ class PoolBed(Bed):
         )
         self.profile = profile("f", latency_ms)
         self.discovery = Discovery(self.pools, lambda _: self.profile, self.pools)
-        pods.handler = self.discovery.pods
+        pods.handlers[group] = self.discovery.pods
         self.scaling = ScalingLoop(
             self.runtime,
             self.pools,
@@ -281,7 +307,7 @@ class PoolBed(Bed):
             self.scaler,
             is_synced=lambda: self.is_synced,
         )
-        self.uid, self.spec = uid, spec
+        self.uid, self.group, self.spec = uid, group, spec
         self.is_model_ready = self.is_synced = True
 
     def _record(self, reference, *, type, reason, message):  # noqa: A002 - Kubernetes' name for it
@@ -299,7 +325,8 @@ class PoolBed(Bed):
             **self.spec,
         }  # fmt: skip
         assert template_problem(spec["template"]) is None
-        metadata = {"name": "s", "namespace": NAMESPACE, "uid": self.uid}
+        labels = {names.LABEL_GATEWAY_GROUP: self.group} if self.group else {}
+        metadata = {"name": "s", "namespace": NAMESPACE, "uid": self.uid, "labels": labels}
         self.discovery.servers.upsert({"metadata": metadata, "spec": spec})
         assert self.discovery.problems == {}
         assert not self.discovery.servers.problems

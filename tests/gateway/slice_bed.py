@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from scheduler.dispatch.slices import SliceStart
 from scheduler.model import names
+from scheduler.model.pools import gateway_group
 from tests.gateway import pool_bed
 from tests.gateway.pool_bed import SMALL, FirstBatchModel, Pods, PoolBed
 from tests.gateway.ready_pods import MODEL, NAMESPACE
@@ -14,6 +15,7 @@ from tests.gateway.runtime_bed import Model
 RUN_S = 1.5
 LONGEST_S = 1.25 * RUN_S
 WHOLE = SliceStart(NAMESPACE, MODEL, 100, 8)
+HALF = SliceStart(NAMESPACE, MODEL, 50, 4)
 
 
 class Gpus:
@@ -75,18 +77,18 @@ class TimedFirstBatch(FirstBatchModel):
 
 
 class SliceBed(PoolBed):
-    """A gateway whose pods are pooled; its scaler wants one whole GPU.
+    """A gateway whose pods are pooled; its scaler wants one slice, of a whole GPU by default.
 
     Attributes:
         first_batch_errors: errors of the next first batches.
     """
 
-    def __init__(self, pods, gpus=None, **spec):
+    def __init__(self, pods, gpus=None, start=WHOLE, **spec):
         self.gpus = gpus or Gpus()
         self.first_batch_errors = []
         super().__init__(pods, latency_ms=1000 * RUN_S, share="pooled", **spec)
         self.scaler.pooled, self.scaler.share = True, SMALL
-        self.scaler.slices = [WHOLE]
+        self.scaler.slices = [start]
 
     def _connect(self, pod):
         self.models[pod.name] = model = TimedModel(self, pod)
@@ -96,11 +98,11 @@ class SliceBed(PoolBed):
         return self.fence.guard(pod, TimedFirstBatch(self, pod))
 
     def holders(self):
-        """Return the names of all holders."""
+        """Return the names of all holders of its pool."""
         return self._of_role(names.POOL_HOLDER)
 
     def members(self):
-        """Return the names of all members."""
+        """Return the names of all members of its pool."""
         return self._of_role(names.POOL_MEMBER)
 
     def _of_role(self, role):
@@ -108,6 +110,7 @@ class SliceBed(PoolBed):
             name
             for name, raw in self.pods.objects.items()
             if raw["metadata"]["labels"].get(names.LABEL_POOL) == role
+            and gateway_group(raw) == self.group
         ]
 
     async def holder(self, **options):

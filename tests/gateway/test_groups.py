@@ -4,7 +4,6 @@ import contextlib
 import json
 
 import pytest
-from pydantic import ValidationError
 
 from scheduler.cluster.api import connect
 from scheduler.cluster.watches import Watches
@@ -138,9 +137,3 @@ def test_pods_of_a_template_are_of_its_group():
     row = profile().spec.gpus[0].configurations[0]
     pod = pool_pod_object("p", document, row, "esg-scheduler", pooled=False)
     assert pod["metadata"]["labels"][LABEL] == "a"
-
-
-def test_a_group_has_no_pools():
-    """Slices belong to the pool of a namespace, which has one owner."""
-    with pytest.raises(ValidationError, match="unset group or holder_image"):
-        GatewaySettings(group="a", holder_image="i")

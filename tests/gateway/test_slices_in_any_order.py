@@ -1,7 +1,8 @@
 """Any order of events of holders, members, calls, restarts and outages: shares are never exceeded.
 
 The ledger of the played cluster follows ADR 43: a holder that is deleted keeps its share until its
-kubelet has ended it, and one that vanishes for its grace period and five seconds.
+kubelet has ended it, and one that vanishes for its grace period and five seconds. The gateways of
+two groups have a pool each, and may have slices of one GPU (ADR 59).
 """
 
 import asyncio
@@ -9,15 +10,18 @@ from collections import Counter
 from contextlib import AsyncExitStack
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.scaling.slice_holder import GRACE_S
 from scheduler.model import names
+from scheduler.model.grant import grant_of
+from scheduler.model.pools import gateway_group
 from tests.gateway.pool_bed import Pods
 from tests.gateway.runtime_bed import BATCHES, expected, rows
-from tests.gateway.slice_bed import RUN_S, WHOLE, Gpus, pooled_gateway
+from tests.gateway.slice_bed import HALF, RUN_S, WHOLE, Gpus, pooled_gateway
 from tests.virtual_loop import run_virtually
 
 GPUS = ("GPU-1", "GPU-2")
@@ -35,13 +39,18 @@ FAULTS = st.one_of(
     st.tuples(st.just("restart"), st.none()),
 )
 STEPS = st.lists(st.tuples(FAULTS, st.sampled_from(WAITS_S)), max_size=12)
+GROUPS = ("a", "b")
+FAULTS_OF_GROUPS = st.one_of(FAULTS, st.tuples(st.just("regroup"), st.integers(0, 7)))
+STEPS_OF_GROUPS = st.lists(
+    st.tuples(st.sampled_from(GROUPS), FAULTS_OF_GROUPS, st.sampled_from(WAITS_S)), max_size=16
+)
 
 
 class KubeletPods(Pods):
     """Pods with kubelets, which end them after their grace periods, and a ledger.
 
     Attributes:
-        reserved: percent that holders have on each GPU.
+        reserved: percent that the holders of each group, as bound, have on each GPU.
         on_release: called with the GPU of a share that has become free.
     """
 
@@ -54,6 +63,12 @@ class KubeletPods(Pods):
     def holders(self):
         """Return the names of all holders."""
         return list(filter(self.is_holder, self.objects))
+
+    def bound_group(self, name):
+        """Return the group of a bound pod's pool; that of its label if it has no GPU."""
+        raw = self.objects[name]
+        grant = grant_of(raw)
+        return gateway_group(raw) if grant is None else grant.group
 
     def is_holder(self, name):
         return self.objects[name]["metadata"]["labels"].get(names.LABEL_POOL) == names.POOL_HOLDER
@@ -69,8 +84,8 @@ class KubeletPods(Pods):
 
     def _place(self, name):
         """Bind a pod that has no node, if there is a GPU for it."""
-        holders = self.holders()
-        used = set(map(self.gpu_of, holders))
+        group = self.bound_group(name)
+        holders = [holder for holder in self.holders() if self.bound_group(holder) == group]
         live = {self.gpu_of(holder) for holder in holders if not self._is_deleted(holder)}
         if self.gpu_of(name) is not None or self._is_deleted(name):
             return
@@ -79,9 +94,18 @@ class KubeletPods(Pods):
                 if gpu in live:
                     self.bind(name, gpu=gpu)
                     return
-        elif free := [gpu for gpu in GPUS if gpu not in used and not self.reserved[gpu]]:
-            self.reserved[free[0]] += 100
+        elif free := [gpu for gpu in GPUS if self._has_room(group, gpu, self._percent(name))]:
+            self.reserved[group, free[0]] += self._percent(name)
             self.bind_holder(name, gpu=free[0])
+
+    def _has_room(self, group, gpu, percent):
+        """Return true if a pool has no slice of a GPU, also none that ends, and a share is free."""
+        total = sum(share for (_, uuid), share in self.reserved.items() if uuid == gpu)
+        return not self.reserved[group, gpu] and total + percent <= 100
+
+    def _percent(self, name):
+        amounts = self.objects[name]["spec"]["containers"][0]["resources"]["requests"]
+        return int(amounts["esg-scheduler.io/gpu-percent"])
 
     def _is_deleted(self, name):
         return "deletionTimestamp" in self.objects[name]["metadata"]
@@ -116,64 +140,93 @@ class KubeletPods(Pods):
 
     def _free_in(self, delay_s, name, gpu):
         if self.is_holder(name):
-            asyncio.get_running_loop().call_later(delay_s, self._free, gpu)
+            share = self.bound_group(name), gpu, self._percent(name)
+            asyncio.get_running_loop().call_later(delay_s, self._free, *share)
 
-    def _free(self, gpu):
-        self.reserved[gpu] -= 100
+    def _free(self, group, gpu, percent):
+        self.reserved[group, gpu] -= percent
         self.on_release(gpu)
 
 
 class World:
-    """A cluster that outlives gateways, and its check."""
+    """A cluster that outlives the gateways of its groups, and its check.
 
-    def __init__(self):
-        self.pods, self.gpus = KubeletPods(), Gpus()
-        self.gpus.on_begin = self.pods.on_release = self._check
+    Args:
+        start: slice that each group's scaler wants, by group.
+    """
+
+    def __init__(self, start):
+        self.start = start
+        self.pods, self.gpus = KubeletPods(), {group: Gpus() for group in start}
+        self.pods.on_release = self._check
+        for gpus in self.gpus.values():
+            gpus.on_begin = self._check
         self.exceeded = []
         self.answered = self.refused = 0
+        self.beds, self.stacks, self.calls = {}, {}, {group: [] for group in start}
 
     def _check(self, gpu):
-        if self.gpus.running[gpu] > self.pods.reserved[gpu]:
-            self.exceeded.append((asyncio.get_running_loop().time(), gpu))
+        for group, gpus in self.gpus.items():
+            if gpus.running[gpu] > self.pods.reserved[group, gpu]:
+                self.exceeded.append((asyncio.get_running_loop().time(), group, gpu))
 
     async def run(self, steps):
         """Take the steps under load; then let all faults end, and wait for all answers."""
-        stack, bed, calls = AsyncExitStack(), None, []
-        begin = [(("restart", None), 1.0), (("nothing", None), 6.0)]
-        for (fault, value), wait_s in [*begin, *steps]:
+        restarts = [(group, ("restart", None), 1.0) for group in self.start]
+        begin = [*restarts, (next(iter(self.start)), ("nothing", None), 6.0)]
+        for group, (fault, value), wait_s in [*begin, *steps]:
             if fault == "restart":
-                await stack.aclose()
-                for call in calls:
-                    call.cancel()
-                calls, former, stack = [], bed, AsyncExitStack()
-                self.pods.is_silent = False
-                bed = await stack.enter_async_context(pooled_gateway(self.pods, self.gpus))
-                bed.scaler.wanted = 3 if former is None else former.scaler.wanted
+                await self._restart(group)
             else:
-                await self._cause(fault, value, bed)
+                await self._cause(fault, value, group)
             self.pods.place_all()
-            calls += [asyncio.ensure_future(self._call(bed, seed)) for seed in range(4)]
+            for name, bed in self.beds.items():
+                self.calls[name] += [
+                    asyncio.ensure_future(self._call(bed, seed)) for seed in range(4)
+                ]
             await asyncio.sleep(wait_s)
         self.pods.is_cut_off = False
         self.pods.relist()
-        bed.scaler.slices, bed.scaler.wanted = [WHOLE], 2
-        async with stack:
-            slices = bed.runtime.dispatcher
-            for _ in range(120):
-                if all(call.done() for call in calls) and any(s.is_open for s in slices.slices):
-                    break
-                self.pods.place_all()
-                await asyncio.sleep(1)
-            await asyncio.gather(*calls)
-            assert any(known.is_open for known in slices.slices)
-            await asyncio.sleep(3 * RUN_S)  # first batches, and runs that lost their clients
-            assert all(known.is_idle for known in slices.slices)
+        for group, bed in self.beds.items():
+            bed.scaler.slices, bed.scaler.wanted = [self.start[group]], 2
+        for _ in range(120):
+            if all(map(self._is_settled, self.start)):
+                break
+            self.pods.place_all()
+            await asyncio.sleep(1)
+        for group, bed in self.beds.items():
+            await asyncio.gather(*self.calls[group])
+            assert any(known.is_open for known in bed.runtime.dispatcher.slices)
+        await asyncio.sleep(3 * RUN_S)  # first batches, and runs that lost their clients
+        for group, bed in self.beds.items():
+            assert all(known.is_idle for known in bed.runtime.dispatcher.slices)
+            await self.stacks[group].aclose()
 
-    async def _cause(self, fault, value, bed):
-        pods = self.pods
+    def _is_settled(self, group):
+        """Return true if a group has answered all calls and has an open slice."""
+        slices = self.beds[group].runtime.dispatcher.slices
+        return all(call.done() for call in self.calls[group]) and any(s.is_open for s in slices)
+
+    async def _restart(self, group):
+        """End the gateway of a group, and start another one."""
+        former = self.beds.get(group)
+        if former is not None:
+            await self.stacks[group].aclose()
+        for call in self.calls[group]:
+            call.cancel()
+        self.calls[group], self.stacks[group] = [], AsyncExitStack()
+        self.pods.is_silent = False
+        gateway = pooled_gateway(
+            self.pods, self.gpus[group], start=self.start[group], group=group, uid=f"of-{group}"
+        )
+        self.beds[group] = await self.stacks[group].enter_async_context(gateway)
+        self.beds[group].scaler.wanted = 3 if former is None else former.scaler.wanted
+
+    async def _cause(self, fault, value, group):
+        pods, bed = self.pods, self.beds[group]
         match fault:
             case "slices":
-                bed.scaler.slices = [WHOLE] * value
+                bed.scaler.slices = [self.start[group]] * value
             case "members":
                 bed.scaler.wanted = value
             case "watch":
@@ -184,6 +237,8 @@ class World:
                 pods.is_cut_off = not value
             case "delete" if pods.objects:
                 await pods.delete("default", list(pods.objects)[value % len(pods.objects)], "")
+            case "regroup" if pods.objects:
+                pods.regroup(list(pods.objects)[value % len(pods.objects)], group)
             case "vanish" | "partition" if holders := pods.holders():
                 pods.is_silent = pods.is_silent or fault == "partition" or value
                 pods.is_cut_off = pods.is_cut_off or fault == "partition"
@@ -204,6 +259,31 @@ class World:
 @given(STEPS)
 def test_what_runs_has_its_share_reserved_at_every_moment(steps):
     """No run begins without its share, and no share becomes free under one."""
-    world = World()
+    world = World({"": WHOLE})
+    run_virtually(world.run([("", *step) for step in steps]))
+    assert world.exceeded == []
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@example(  # the holder of another group ends with its own grace period
+    [
+        ("a", ("delete", 0), 0.2),
+        ("a", ("nothing", None), 0.2),
+        ("a", ("nothing", None), 0.2),
+        ("b", ("delete", 4), 0.2),
+        ("a", ("nothing", None), 0.2),
+        ("a", ("nothing", None), 40.0),
+        ("a", ("nothing", None), 40.0),
+        ("a", ("nothing", None), 0.2),
+        ("a", ("regroup", 2), 0.2),
+        ("b", ("nothing", None), 0.2),
+        ("b", ("slices", 1), 0.2),
+    ]
+)
+@given(STEPS_OF_GROUPS)
+def test_so_does_what_groups_run_on_one_gpu(steps):
+    """Also if somebody changes the group of a pod, whose slice no other gateway then uses."""
+    world = World(dict.fromkeys(GROUPS, HALF))
     run_virtually(world.run(steps))
     assert world.exceeded == []

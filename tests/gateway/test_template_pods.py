@@ -13,7 +13,7 @@ from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.discovery.gpu_nodes import GpuNodes
 from scheduler.gateway.scaling.template_pods import TemplatePods
 from scheduler.gateway.settings import GatewaySettings
-from scheduler.model.names import ANNOTATION_GPUS
+from scheduler.model.names import ANNOTATION_GPUS, LABEL_GATEWAY_GROUP
 from scheduler.settings import Settings
 from tests.extender.factories import gpu, node
 from tests.gateway.pool_bed import TEMPLATE, Pods
@@ -56,7 +56,8 @@ class Gateway:
         GpuNodes(self.template_pods.set_per_gpu).replace(nodes)
         known, pools = profile(), self.template_pods.pools
         self._servers = Discovery(pools, lambda _: known, pools)
-        self.pods.handler = self._servers.pods
+        self.pods.handlers[settings.group] = self._servers.pods
+        self._labels = {LABEL_GATEWAY_GROUP: settings.group} if settings.group else {}
         self._bed.runtime.set_profile(known)
         self._bed.runtime.set_workflow(workflow("w", {"f": ()}))
         self.set_server("u")
@@ -67,7 +68,7 @@ class Gateway:
             "function": "f", "template": TEMPLATE, "protocol": "http-binary", "port": 1,
             "minPods": 1,
         }  # fmt: skip
-        metadata = {"name": "s", "namespace": NAMESPACE, "uid": uid}
+        metadata = {"name": "s", "namespace": NAMESPACE, "uid": uid, "labels": self._labels}
         self._servers.servers.upsert({"metadata": metadata, "spec": spec})
 
     def call(self):
@@ -216,15 +217,6 @@ def test_a_gateway_without_an_image_of_holders_reserves():
     assert "its pods are reserved, not pooled: the gateway has no image for holders" in event
 
 
-def test_a_gateway_of_a_group_reserves():
-    """No image of holders is asked for: its gateway would refuse that setting."""
-    settings = GatewaySettings(pods=True, share="pooled", group="a")
-    roles, [event] = run_virtually(first_objects(settings))
-    assert roles == {""}
-    assert "not pooled: a group of gateways has no pools; give the FunctionServer" in event
-    assert "ESG_GATEWAY_HOLDER_IMAGE" not in event
-
-
 def test_pods_hold_their_shares_where_a_gpu_has_no_memory_to_pool():
     """The Event says how many processes memory allows, and how many percent and vCPUs do."""
     settings = GatewaySettings(pods=True, share="pooled", holder_image="registry.example/esg:1")
@@ -233,8 +225,11 @@ def test_pods_hold_their_shares_where_a_gpu_has_no_memory_to_pool():
     assert "its pods are reserved, not pooled: pods hold their shares: memory and MPS" in event
 
 
-def test_pooled_pods_have_a_slice():
+@pytest.mark.parametrize("group", ["", "a"])
+def test_pooled_pods_have_a_slice(group):
     """With an image the gateway creates a holder; members would find no place before it runs."""
-    settings = GatewaySettings(pods=True, share="pooled", holder_image="registry.example/esg:1")
+    settings = GatewaySettings(
+        pods=True, share="pooled", holder_image="registry.example/esg:1", group=group
+    )
     roles, events = run_virtually(first_objects(settings))
     assert (roles, events) == ({"holder"}, [])

@@ -23,7 +23,7 @@ from scheduler.model.names import LABEL_FUNCTION, LABEL_POOL, POOL_HOLDER
 from scheduler.search.rules import Rules
 from scheduler.settings import Settings
 from tests.extender.factories import node
-from tests.gateway.pool_bed import TEMPLATE
+from tests.gateway.pool_bed import TEMPLATE, live_uids
 from tests.gateway.ready_pods import NAMESPACE
 from tests.gateway.runtime_bed import Records
 from tests.gateway.timed_server import TimedServer, one_row_call
@@ -127,13 +127,7 @@ class Cluster:
 
     async def live_uids(self, namespace, labels):
         await asyncio.sleep(0.01)
-        key, value = labels.split("=")
-        live = [raw["metadata"] for raw in self._objects.values()]
-        return {
-            metadata["uid"]
-            for metadata in live
-            if metadata["labels"].get(key) == value and "deletionTimestamp" not in metadata
-        }
+        return live_uids(self._objects.values(), labels)
 
     async def close(self):
         for task in self._tasks:

@@ -35,6 +35,10 @@ def node_of(healthy: bool = True) -> Node:
     )
 
 
+def pool_of(pod: Reservation) -> tuple[str, str]:
+    return pod.namespace, pod.group
+
+
 class PoolMachine(RuleBasedStateMachine):
     """A dictionary takes every step, too; what may be assumed is said again in plain sums."""
 
@@ -52,13 +56,21 @@ class PoolMachine(RuleBasedStateMachine):
         target=pods,
         pool=st.sampled_from(("", "holder", "member", "member")),
         namespace=st.sampled_from(("one", "two")),
+        group=st.sampled_from(("", "a")),
         uuid=st.sampled_from(UUIDS),
         percent=st.sampled_from((10, 30, 50, 60, 100)),
         memory=st.sampled_from((1_000, 4_000, 9_000)),
         cpu=st.sampled_from((1_000, 3_000)),
     )
     def binding_begins(
-        self, pool: str, namespace: str, uuid: str, percent: int, memory: int, cpu: int
+        self,
+        pool: str,
+        namespace: str,
+        group: str,
+        uuid: str,
+        percent: int,
+        memory: int,
+        cpu: int,
     ):
         self.counter += 1
         is_member = pool == "member"
@@ -72,6 +84,7 @@ class PoolMachine(RuleBasedStateMachine):
             gpu_percent=0 if is_member else percent,
             memory_mib=0 if pool == "holder" else memory,
             pool=pool,
+            group=group if pool else "",
             slice_percent=percent if is_member else 0,
             slice_cpu_milli=cpu if is_member else 0,
             assumed_at_s=0.0,
@@ -111,7 +124,7 @@ class PoolMachine(RuleBasedStateMachine):
         slices = [
             placed
             for placed in there
-            if placed.pool == "holder" and placed.namespace == pod.namespace
+            if placed.pool == "holder" and pool_of(placed) == pool_of(pod)
         ]
         of_pool = {
             "": True,
@@ -152,18 +165,18 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def slices_are_those_of_the_holders(self) -> None:
         holders = {
-            pod.uid: (pod.namespace, pod.gpu_uuid, pod.gpu_percent, pod.cpu_milli)
+            pod.uid: (pool_of(pod), pod.gpu_uuid, pod.gpu_percent, pod.cpu_milli)
             for pod in self.pods_by_uid.values()
             if pod.pool == "holder"
         }
         slices = self.ledger.pools.slices()
-        assert holders == {s.uid: (s.namespace, s.gpu_uuid, s.percent, s.cpu_milli) for s in slices}
+        assert holders == {s.uid: (s.pool, s.gpu_uuid, s.percent, s.cpu_milli) for s in slices}
         for slice_ in slices:
             members = [
                 pod
                 for pod in self.pods_by_uid.values()
                 if pod.pool == "member"
-                and (pod.namespace, pod.gpu_uuid) == (slice_.namespace, slice_.gpu_uuid)
+                and (pool_of(pod), pod.gpu_uuid) == (slice_.pool, slice_.gpu_uuid)
             ]
             assert slice_.members == len(members)
 

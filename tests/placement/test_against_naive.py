@@ -94,7 +94,7 @@ def naive_nodes(
                     fleet.model_number(gpu.model) if gpu.healthy else -1,
                     100 - sum(h.gpu_percent for h in on_gpu),
                     gpu.memory_mib - 1_024 - sum(h.memory_mib for h in on_gpu),
-                    48 - len(on_gpu),
+                    48 - sum(h.memory_mib > 0 for h in on_gpu),
                 )
             )
         cpu = node.cpu_milli - sum(h.cpu_milli for h in ledger.on_node(name))

@@ -10,6 +10,7 @@ import pytest
 from scheduler.cluster.resource import trim_pod
 from scheduler.model.documents import Workflow, to_manifest
 from scheduler.model.grant import Grant, grant_annotations
+from scheduler.model.pools import PoolName
 from scheduler.planning.metrics import Metrics
 from scheduler.planning.state import State
 from scheduler.settings import Settings
@@ -292,9 +293,9 @@ def test_a_pod_that_waits_for_an_ended_slice_is_seen_to_fit_later(pods: Vanishin
     pods.deletes(holder)
     with pods.state.pods.without_ending() as has_ending:
         assert has_ending
-        assert pods.state.ledger.pools.slices("default") == []
+        assert pods.state.ledger.pools.slices(PoolName("default")) == []
         assert pods.free_percent() == 100
-    [slice_] = pods.state.ledger.pools.slices("default")
+    [slice_] = pods.state.ledger.pools.slices(PoolName("default"))
     assert (slice_.percent, slice_.is_open, pods.free_percent()) == (60, False, 40)
 
 

@@ -73,7 +73,7 @@ def _metrics() -> str:
     rows = _registry_rows(Metrics())
     rows += [(f"`{name}`", "gauge", "`node`, `gpu`", text) for name, text in GPU_SERIES.items()]
     rows += [
-        (f"`{name}`", "gauge", "`namespace`, `node`, `gpu`", text)
+        (f"`{name}`", "gauge", "`namespace`, `group`, `node`, `gpu`", text)
         for name, text in SLICE_SERIES.items()
     ]
     of_the_agent = [

@@ -54,7 +54,7 @@ class PodLimits:
         min_pods, max_pods: limits of the number of pods.
         keep_alive_ms: the last pod stays idle so long after its last run, and none returns before
             the next request. Default: learned from the times between requests.
-        pooled: true if pods run in slices of their namespace's pool.
+        pooled: true if pods run in slices of their pool.
     """
 
     min_pods: int = 0

@@ -1,14 +1,15 @@
-"""Holders of slices: pods that hold percent and vCPUs of a GPU for the pool of their namespace."""
+"""Holders of slices: pods that hold percent and vCPUs of a GPU for their pool."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from scheduler.model import names
-from scheduler.model.grant import grant_of
+from scheduler.model.grant import Grant, grant_of
+from scheduler.model.message_text import quoted
 from scheduler.model.pod import has_ended
 from scheduler.model.pod_fields import PodError
-from scheduler.model.pools import pool_role
+from scheduler.model.pools import gateway_group, pool_role
 
 LABEL_MANAGED_BY, MANAGED_BY = "app.kubernetes.io/managed-by", "esg-gateway"
 
@@ -18,7 +19,7 @@ class HolderPod:
     """A holder as the API server has it.
 
     Attributes:
-        namespace: namespace of the pod, and so of the pool.
+        namespace: namespace of the pod, and so of its pool.
         name: name of the pod, without the namespace.
         uid: UID of the pod.
         gpu: UUID of the GPU; empty while the pod has none.
@@ -26,10 +27,12 @@ class HolderPod:
         node: name of the node; empty while the pod has none.
         percent, cpus: size of the slice; 0 while the pod has none.
         grace_s: time for which a deletion leaves the pod's container running, s.
-        is_running: true if the kubelet runs the pod's container, and nobody has deleted the pod.
+        is_running: true if the kubelet runs the pod's container, nobody has deleted the pod, and
+            there is no problem.
         is_ending: true if the pod is being deleted, or has ended.
         is_created_here: true if a gateway has created it; it ends no others.
         unschedulable: reason of the scheduler why the pod has no node; empty without one.
+        problem: reason why its slice must not be used, though it is bound; empty: it may be.
     """
 
     namespace: str
@@ -45,6 +48,7 @@ class HolderPod:
     is_ending: bool
     is_created_here: bool
     unschedulable: str
+    problem: str
 
     @property
     def slice_key(self) -> tuple[str, str]:
@@ -58,7 +62,7 @@ def is_holder(raw: Mapping[str, Any]) -> bool:
 
 
 def is_member(raw: Mapping[str, Any]) -> bool:
-    """Return true if a pod runs in a slice of its namespace's pool."""
+    """Return true if a pod runs in a slice of its pool."""
     return _role(raw) == names.POOL_MEMBER
 
 
@@ -89,6 +93,8 @@ def holder_pod(raw: Mapping[str, Any]) -> HolderPod:
             f"annotation {names.ANNOTATION_PLAN}: it has no gpu_model; bind the pod anew"
         )
     is_ending = bool(metadata.get("deletionTimestamp")) or has_ended(raw)
+    problem = _group_problem(raw, grant)
+    is_running = bool(grant and node) and status.get("phase") == "Running"
     return HolderPod(
         namespace=metadata.get("namespace") or "default",
         name=metadata["name"],
@@ -99,10 +105,24 @@ def holder_pod(raw: Mapping[str, Any]) -> HolderPod:
         percent=0 if grant is None else grant.gpu_percent,
         cpus=0 if grant is None else grant.cpu,
         grace_s=float(spec.get("terminationGracePeriodSeconds", 0)),
-        is_running=bool(grant and node) and status.get("phase") == "Running" and not is_ending,
+        is_running=is_running and not is_ending and not problem,
         is_ending=is_ending,
         is_created_here=labels.get(LABEL_MANAGED_BY) == MANAGED_BY,
         unschedulable=unschedulable_text(raw),
+        problem=problem,
+    )
+
+
+def _group_problem(raw: Mapping[str, Any], grant: Grant | None) -> str:
+    """Return why the pod's label names no pool that it was bound in; empty if it does.
+
+    The gateway of the pool that it was bound in may have begun batches that still run.
+    """
+    if grant is None or (group := gateway_group(raw)) == grant.group:
+        return ""
+    return (
+        f"label {names.LABEL_GATEWAY_GROUP}: {quoted(group)} is not the group with which its slice "
+        f"was bound, {quoted(grant.group)}; delete the pod"
     )
 
 

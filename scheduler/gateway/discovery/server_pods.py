@@ -32,7 +32,7 @@ class ServerPod:
         gpu: UUID of the pod's GPU; empty without a grant.
         ready: true if the pod's condition Ready is true.
         draining: true if the pod is being deleted.
-        pooled: true if the pod is a member of its namespace's pool: its share is of the slice that
+        pooled: true if the pod is a member of a pool: its share is of the slice that
             the pool holds on the GPU, and only while a batch runs.
     """
 

@@ -35,7 +35,7 @@ class PoolPod:
         function: key of the function that the pod serves.
         share: share that the pod was created for; the granted one may be on another GPU model.
         since_ms: time of the decision, or of the pod's adoption.
-        pooled: true if the pod is a member of its namespace's pool.
+        pooled: true if the pod is a member of a pool.
         is_adopted: true if another process has created the pod.
         uid: UID of the pod; empty until the API server reports it.
         seen_ms: time of the API server's first report.
@@ -138,7 +138,7 @@ def pool_pod_object(
         server: server of the pod, with a template.
         row: only configuration that the pod may be granted.
         scheduler_name: scheduler of the pod, unless the template names one.
-        pooled: true if the pod is to run in a slice of its namespace's pool.
+        pooled: true if the pod is to run in a slice of its pool.
     """
     assert server.spec.template is not None  # noqa: S101 - others start no pods
     point = {"batch": row.batch, "cpu": row.cpu, "gpuPercent": row.gpu_percent}
@@ -149,7 +149,7 @@ def pool_pod_object(
             names.LABEL_FUNCTION: server.spec.function,
             names.LABEL_GATEWAY_POOL: server.metadata.name,
             **({names.LABEL_POOL: names.POOL_MEMBER} if pooled else {}),
-            **({names.LABEL_GATEWAY_GROUP: group} if (group := server.metadata.group) else {}),
+            **server.metadata.group_labels,
         },
         annotations={names.ANNOTATION_CONFIGURATION: json.dumps(point)},
         owner=server.owner,

@@ -91,8 +91,9 @@ def holder_object(
     Args:
         name: name of the pod.
         start: slice to hold.
-        servers: pooled servers of the namespace, the oldest first. The pod goes where the pods of
-            its template may go, and is deleted with the last of them.
+        servers: pooled servers of the namespace, the oldest first, all of one group of gateways.
+            The pod goes where the pods of the oldest one's template may go, is of their group, and
+            is deleted with the last of them.
         image: image with a shell.
         scheduler_name: scheduler of the pod, unless the template names one.
     """
@@ -109,7 +110,11 @@ def holder_object(
     owners[0] = {**owners[0], "controller": True}  # so that `kubectl drain` evicts the pod
     metadata: dict[str, Any] = {
         "name": name,
-        "labels": {names.LABEL_POOL: names.POOL_HOLDER, LABEL_MANAGED_BY: MANAGED_BY},
+        "labels": {
+            names.LABEL_POOL: names.POOL_HOLDER,
+            LABEL_MANAGED_BY: MANAGED_BY,
+            **servers[0].metadata.group_labels,
+        },
         "ownerReferences": owners,
     }
     if start.gpu_model:

@@ -52,7 +52,7 @@ class HolderSettings(NamedTuple):
         scheduler_name: scheduler of holders, unless a template names one.
         room_ms: longest time until the scheduler has found a GPU.
         grace_max_s: longest time for which the share of a vanished pod stays reserved.
-        group: group of this gateway, which has no pools; empty: none.
+        selector: label selector of the objects of the gateway's group.
     """
 
     image: str
@@ -60,7 +60,7 @@ class HolderSettings(NamedTuple):
     scheduler_name: str = ""
     room_ms: float = 30_000.0
     grace_max_s: float = 35.0
-    group: str = ""
+    selector: str = f"!{LABEL_GATEWAY_GROUP}"
 
 
 class SliceOutcomes(Protocol):
@@ -110,11 +110,6 @@ class SliceHolders:
 
     def refusal(self, profile: FunctionProfile) -> str:
         """Return why pods of a function cannot run in slices; empty if they can."""
-        if self._settings.group:
-            return (
-                "a group of gateways has no pools; give the FunctionServer `share: reserved`, or "
-                f"create it again, with its Workflows, without the label {LABEL_GATEWAY_GROUP}"
-            )
         if not self._settings.image:
             return (
                 "the gateway has no image for holders of slices (ESG_GATEWAY_HOLDER_IMAGE); the "
@@ -236,6 +231,8 @@ class SliceHolders:
             return "the API server has not reported it" if age_ms >= SEEN_MS else None
         if not pod.is_created_here or pod.is_running:
             return None
+        if pod.problem:
+            return pod.problem
         if not pod.gpu:
             reason = pod.unschedulable or "the scheduler has not said why; check that it runs"
             return f"no GPU has room for it: {reason}" if age_ms >= self._settings.room_ms else None
@@ -250,9 +247,9 @@ class SliceHolders:
         return gpu_slice.used_percent > sum(others)
 
     async def _deleting(self, holder: SliceHolder) -> None:
-        await delete_pod(
-            self._client, holder.namespace, holder.name, holder.uid, grace_s=END_GRACE_S
-        )
+        # The batches in the slice of another group are not known here: its grace period keeps it.
+        grace_s = None if holder.pod is not None and holder.pod.problem else END_GRACE_S
+        await delete_pod(self._client, holder.namespace, holder.name, holder.uid, grace_s=grace_s)
         if holder.pod is None:  # nothing was reported of it, so its end will not be
             self._forget(holder)
 
@@ -264,7 +261,7 @@ class SliceHolders:
         self._outcomes.slice_failed(start, self._runtime.now_ms())
         message = (
             f"pod {holder.name}, which was to hold {start.percent} % of a {start.gpu_model} and "
-            f"{start.cpus} vCPUs for the pool of the namespace, did not start: {why}; another one "
+            f"{start.cpus} vCPUs for the pool, did not start: {why}; another one "
             "is tried after a pause"
         )
         log.warning("slice did not start", namespace=holder.namespace, pod=holder.name, why=why)
@@ -328,7 +325,8 @@ class SliceHolders:
         live = [holder for holder in self._holders.values() if holder.is_live]
         try:
             async with asyncio.timeout(CONTACT_S):
-                uids = await self._client.live_uids(self._settings.namespace, _HOLDERS)
+                labels = f"{_HOLDERS},{self._settings.selector}"
+                uids = await self._client.live_uids(self._settings.namespace, labels)
         except (ClusterError, TimeoutError) as error:
             if not self._trouble:
                 log.warning("slices are not confirmed, and will be closed", problem=repr(error))

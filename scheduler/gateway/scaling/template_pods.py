@@ -118,7 +118,7 @@ class TemplatePods:
                 scheduler_name=settings.scheduler_name,
                 room_ms=1000 * gateway.pod_room_s,
                 grace_max_s=settings.deletion_grace_max_s,
-                group=gateway.group,
+                selector=gateway.group_selector,
             ),
             record_event=self._record_event,
         )

@@ -49,7 +49,7 @@ export function gpuBar(gpu, running) {
   for (const holder of gpu.pods.filter((pod) => pod.pool === "holder")) {
     let inside = at;
     for (const pod of gpu.pods) {
-      const isMember = pod.pool === "member" && namespace(pod) === namespace(holder);
+      const isMember = pod.pool === "member" && namespace(pod) === namespace(holder) && pod.group === holder.group;
       if (isMember && running.has(pod.name)) inside = draw(pod, inside, pod.slice_percent);
     }
     parts.push(svg("rect", { x: at, width: holder.gpu_percent, height: 12, class: "frame" }));
