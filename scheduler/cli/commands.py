@@ -249,12 +249,6 @@ def crds(
     print_or_apply(kubeconfig, apply=apply)
 
 
-@app.command(rich_help_panel=_PANEL)
-def version() -> None:
-    """Print the version."""
-    _print_version(is_set=True)
-
-
 def _unavailable(package: str) -> Callable[[typer.Context], None]:
     def refuse(context: typer.Context) -> None:
         fail(

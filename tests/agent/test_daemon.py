@@ -56,6 +56,7 @@ async def test_multiuser_is_a_setting(daemons):
         assert daemons.starts(UUID)[0]["arguments"] == ["-f", "-multiuser-server"]
 
 
+@pytest.mark.slow
 @needing(
     subprocess.run(["unshare", "--mount", "true"], check=False).returncode == 0,
     "a mount namespace needs CAP_SYS_ADMIN",
@@ -133,6 +134,7 @@ async def test_first_server_has_the_configured_user(daemons, settings, uid):
     assert daemons.servers(UUID) == [uid]
 
 
+@pytest.mark.slow
 async def test_ready_with_an_active_server(daemons):
     """An INITIALIZING server is waited for."""
     daemons.fault(UUID, servers={"4711": "INITIALIZING"})

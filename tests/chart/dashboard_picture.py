@@ -9,7 +9,6 @@ it, not Grafana. Positions, titles, units and queries come from the dashboard.
 import io
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -17,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from PIL import Image
 
-from tests.chart.dashboards import Panel, panels
+from tests.chart.dashboards import UNITS, Panel, panels
 from tests.chart.prometheus_harness import PROMETHEUS, ScrapedDemo, Series, scraped_demo
 from tests.chart.rendering import EVERYTHING, one, render
 from tests.testbed import REPOSITORY
@@ -34,18 +33,6 @@ COLUMNS = 24  # of Grafana's grid
 COLUMN_INCHES, ROW_INCHES = 0.75, 0.3
 LEGEND_MAX = 6  # entries; sixteen nodes would fill a panel with the legend
 NamedSeries = list[tuple[str, Series]]
-
-UNITS: dict[str, Callable[[float], str]] = {
-    "percentunit": lambda value: f"{100 * value:.4g} %",
-    "s": lambda value: f"{1000 * value:.4g} ms" if value < 1 else f"{value:.3g} s",
-    "bytes": lambda value: f"{value / 2**30:.4g} GiB",
-    "currencyUSD": lambda value: f"${value:.3g}",
-    "reqps": lambda value: f"{value:.3g} req/s",
-    "ops": lambda value: f"{value:,.6g} a second",
-    "celsius": lambda value: f"{value:.3g} °C",
-    "none": lambda value: f"{value:g}",
-    "short": lambda value: f"{value:.4g}",
-}
 
 
 def panel_series(scraped: ScrapedDemo, panel: Panel) -> NamedSeries:

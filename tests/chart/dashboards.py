@@ -2,11 +2,23 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tests.chart.rendering import CHART
+
+UNITS: dict[str, Callable[[float], str]] = {
+    "percentunit": lambda value: f"{100 * value:.4g} %",
+    "s": lambda value: f"{1000 * value:.4g} ms" if value < 1 else f"{value:.3g} s",
+    "bytes": lambda value: f"{value / 2**30:.4g} GiB",
+    "currencyUSD": lambda value: f"${value:.3g}",
+    "reqps": lambda value: f"{value:.3g} req/s",
+    "ops": lambda value: f"{value:,.6g} a second",
+    "celsius": lambda value: f"{value:.3g} °C",
+    "none": lambda value: f"{value:g}",
+    "short": lambda value: f"{value:.4g}",
+}
 
 DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chart.dashboard_picture import UNITS
-from tests.chart.dashboards import Panel, panels
+from tests.chart.dashboards import UNITS, Panel, panels
 from tests.chart.prometheus_harness import PROMETHEUS, ScrapedDemo, Series, scraped_demo
 from tests.chart.rendering import EVERYTHING, one, render
 from tests.require import needing

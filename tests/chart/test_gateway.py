@@ -30,6 +30,7 @@ def rules_of(objects: list[Json], kind: str) -> dict[str, set[str]]:
     return {resource: set(rule["verbs"]) for rule in rules for resource in rule["resources"]}
 
 
+@pytest.mark.slow
 def test_it_can_be_left_out() -> None:
     """Then no object of the chart belongs to it."""
     assert not [o for o in installed(enabled=False) if "gateway" in o["metadata"]["name"]]
@@ -126,6 +127,7 @@ def test_pods_need_the_guards() -> None:
         render(gateway={"pods": {"namespaces": ["vision"]}}, guards={"enabled": False})
 
 
+@pytest.mark.slow
 def test_ports() -> None:
     """Clients reach HTTP and gRPC; probes and Prometheus a port of their own."""
     objects = render(EVERYTHING)

@@ -98,7 +98,7 @@ def test_the_commands_of_a_package_are_imported_by_themselves(package):
 def test_the_runtime_works_without_the_desk():
     """A runtime command runs; a command of another package names the extra to install."""
     for arguments, status, message in (
-        (["version"], 0, ""),
+        (["--version"], 0, ""),
         (["plan", "--workflow", "x"], 1, "pip install 'esg-scheduler[workbench]'"),
         (["jobs", "--policy", "x"], 1, "pip install 'esg-scheduler[studies]'"),
     ):

@@ -251,6 +251,7 @@ def test_an_infinite_slack_is_refused():
     assert "--slack-ms" in done.stderr
 
 
+@pytest.mark.slow
 def test_plot_writes_a_page(tmp_path):
     """Standard output has only the JSON."""
     page = tmp_path / "plan.html"

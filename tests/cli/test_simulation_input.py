@@ -25,6 +25,7 @@ def test_measured_profiles_are_not_called_generated(tmp_path):
     assert "not measured: classification, super-resolution\n" in done.stderr
 
 
+@pytest.mark.slow
 def test_nodes_from_a_file(tmp_path):
     """Number and size are those of the documents; a node without a healthy GPU is skipped."""
     nodes = [factories.node(f"n{i}", 2, cpu="8") for i in range(3)] + [factories.bare_node("bare")]

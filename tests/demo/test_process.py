@@ -53,6 +53,7 @@ def one_core():
     os.sched_setaffinity(0, cores)
 
 
+@pytest.mark.slow
 def test_a_busy_process_waits_for_the_core_that_it_shares(one_core):
     """Beside three others it waits longer than it runs; one that is stopped does not wait."""
     with ExitStack() as stack:

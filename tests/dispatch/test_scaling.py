@@ -381,7 +381,9 @@ def test_with_a_keep_alive_of_its_own_each_rare_request_starts_a_pod():
     assert [start_ms % 100_000 for start_ms in starts_ms] == [0] * len(starts_ms) != []
 
 
-@pytest.mark.parametrize(("p95_ms", "before_s"), [(None, 2), (30_000.0, 32)])
+@pytest.mark.parametrize(
+    ("p95_ms", "before_s"), [(None, 2), pytest.param(30_000.0, 32, marks=pytest.mark.slow)]
+)
 def test_a_pod_returns_the_95th_percentile_of_a_start_before_the_request(p95_ms, before_s):
     """A request each quarter of an hour: the pod ends, and returns a minute before the next one."""
     slow = profile("f0", ROWS, cold_start_ms=500.0, cold_start_p95_ms=p95_ms)

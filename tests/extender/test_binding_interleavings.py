@@ -91,7 +91,7 @@ def retry_whoever_owns(monkeypatch: pytest.MonkeyPatch) -> None:
         void_nothing,
         pytest.param(void_without_precondition, marks=pytest.mark.slow),
         own_whatever_others_do,
-        retry_whoever_owns,
+        pytest.param(retry_whoever_owns, marks=pytest.mark.slow),
     ],
 )
 def test_each_part_is_needed(

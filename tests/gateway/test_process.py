@@ -348,6 +348,7 @@ async def test_without_pods(tmp_path):
         assert samples["esg_gateway_pods", "f", "n", "starting"] == 1
 
 
+@pytest.mark.slow
 async def test_a_function_with_a_template_wants_the_pods_of_the_scaler(tmp_path):
     """The gauge and the scaler, which creates the pods, agree, with or without load."""
     template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}

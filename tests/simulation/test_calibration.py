@@ -232,6 +232,7 @@ def test_the_command_answers_what_a_change_would_do(calibrated):
     assert as_recorded["simulated"] == figures["simulated"]
 
 
+@pytest.mark.slow
 def test_the_calls_of_a_live_gateway_are_a_log(calibrated, log):
     """Those that it has in memory, by its URL, are compared as a log with the same lines."""
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()[2:]]

@@ -24,7 +24,7 @@ def hit_ratio(policy, requests=2_000, **changes):
         pytest.param(0.1, 2_000, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("policy", ["exact", "esg"])
+@pytest.mark.parametrize("policy", ["exact", pytest.param("esg", marks=pytest.mark.slow)])
 def test_an_objective_of_99_percent_is_met(policy, noise_ratio, requests):
     """The margin follows the noise, which the simulated profiles state as p95Ms."""
     assert hit_ratio(policy, requests, noise_ratio=noise_ratio) >= 0.99

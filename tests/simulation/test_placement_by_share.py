@@ -34,7 +34,10 @@ def naive_place(dispatcher, queue, offers, inputs, now_ms):
 @pytest.mark.replaces
 @pytest.mark.parametrize("placement", ["pack", "defrag"])
 @pytest.mark.parametrize("idle_share", [True, False])
-@pytest.mark.parametrize("policy", ["exact", "grandslam", "random"])
+@pytest.mark.parametrize(
+    "policy",
+    ["exact", *(pytest.param(p, marks=pytest.mark.slow) for p in ("grandslam", "random"))],
+)
 def test_placement_by_share_is_placement_in_order(monkeypatch, policy, idle_share, placement):
     """On a cluster that is full most of the time, with every record of a request and a run."""
     scenario = quiet(

@@ -42,7 +42,9 @@ def test_inference_does_not_notice_training():
     assert beside.training.useful_gpu_h > 0
 
 
-@pytest.mark.parametrize("placement", ["pack", "spread", "defrag"])
+@pytest.mark.parametrize(
+    "placement", ["pack", *(pytest.param(p, marks=pytest.mark.slow) for p in ("spread", "defrag"))]
+)
 def test_every_gpu_second_has_one_holder(placement):
     """Inference, training and free share add up to the cluster; useful time is a part of held."""
     training = run(SHARES, placement=placement).training

@@ -148,6 +148,7 @@ def test_the_number_of_workers_follows_the_prices():
     assert workers == [0, 2, 2]
 
 
+@pytest.mark.slow
 def test_admitted_jobs_keep_their_schedule_and_refused_ones_never_run():
     """On generated jobs, whoever starts is complete, and nobody else has a GPU."""
     environment = ServerEnvironment.load(
