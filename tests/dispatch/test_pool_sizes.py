@@ -111,6 +111,20 @@ def test_a_small_pool_is_a_sum_of_shares_and_misses_make_it_larger():
     assert sizes[0] in {20, 40, 60}
 
 
+def test_misses_spread_a_small_pool_over_the_memory_of_more_gpus():
+    """One GPU holds no second process of each function; two slices of half the size have them."""
+
+    def size(met_ratio, **limits):
+        of = function(15, 1, 1_700, busy_pods=0.2, met_ratio=met_ratio)
+        functions = {(SPACE, f"f{i}"): of for i in range(6)}
+        return pool_size(functions, PoolGpu(16_000, 16.0), **limits)
+
+    alone, spread, full = size(1.0), size(0.0), size(0.0, slices_max=1)
+    assert (alone.slices, spread.slices, full.slices) == (1, 2, 1)
+    assert min(alone.processes.values()) < 2 * min(spread.processes.values())
+    assert 2 * spread.percent < 1.5 * full.percent
+
+
 @pytest.mark.parametrize(
     ("memory_mib", "is_pooled"), [(80_000, True), (11_000, False), (inf, True)]
 )
