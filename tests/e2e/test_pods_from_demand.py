@@ -52,10 +52,10 @@ def pool(harness: Harness) -> list[Json]:
     return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
 
-def call(client: httpx.Client, value: float) -> None:
-    """Call workflow w with one row, and check that the answer is of this row."""
+def call(client: httpx.Client, value: float, workflow: str = "w") -> None:
+    """Call a workflow with one row, and check that the answer is of this row."""
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [value]}
-    answer = client.post("/v2/models/w/infer", json={"inputs": [tensor]})
+    answer = client.post(f"/v2/models/{workflow}/infer", json={"inputs": [tensor]})
     assert answer.status_code == httpx.codes.OK, answer.text
     outputs = {output["name"]: output["data"] for output in answer.json()["outputs"]}
     assert outputs["y"] == [2 * value]
