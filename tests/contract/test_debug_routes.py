@@ -232,6 +232,7 @@ def test_the_snapshot_holds_everything(extender, clock):
             "priority": 7,
             "is_daemon": False,
             "pool": "",
+            "group": "",
             "is_ending": False,
             "slice_percent": 0,
             "slice_cpu_milli": 0,
