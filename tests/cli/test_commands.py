@@ -153,7 +153,7 @@ spec:
 @pytest.mark.parametrize(
     ("words", "status"),
     [
-        ("version", 0),
+        ("--version", 0),
         ("check {samples}", 0),
         ("check {nowhere}", 1),
         ("plan --workflow nope --profiles {samples}", 1),
@@ -230,10 +230,8 @@ def test_a_setting_that_is_no_json_is_an_error(monkeypatch):
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [("version",), ("--version",)])
-def test_the_version_is_printed(words):
-    """It is a command and an option."""
-    assert esg(*words).stdout == f"{__version__}\n"
+def test_the_version_is_printed():
+    assert esg("--version").stdout == f"{__version__}\n"
 
 
 def test_a_misspelt_setting_is_a_warning(monkeypatch):
