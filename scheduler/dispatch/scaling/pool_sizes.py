@@ -3,7 +3,8 @@
 The slices follow the work of all functions together, as if the GPUs were servers that run batches:
 square-root staffing by the objective. A slice is a whole GPU, or, where the pool needs less than
 one, a sum of the shares that run in it: percent between two sums serve nobody. Where the memory of
-so many GPUs holds too few processes for the objective, there are more slices, each of a smaller sum.
+so many GPUs holds too few processes for the objective, there are more slices, each of a smaller
+sum.
 
 A process costs memory alone. So there are as many of each function as would serve its rate without
 a wait, and on each GPU as many as fill it at the function's part of the work: a burst finds them
