@@ -16,7 +16,7 @@ from scheduler.dispatch.scaling.pool_sizes import (
     pool_size,
     reserved_text,
 )
-from scheduler.dispatch.scaling.scaler import PodLimits, Scaler
+from scheduler.dispatch.scaling.scaler import PodLimits, PodStart, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.dispatch.slices import Slice
 from scheduler.model.plan import Prices
@@ -94,7 +94,7 @@ def test_short_memory_is_divided_by_the_reserve():
         (SPACE, name): function(10, 1, 2_000, busy_pods=busy)
         for name, busy in (("heavy", 8.0), ("light", 2.0))
     }
-    size = pool_size(functions, PoolGpu(18_000, 16.0))
+    size = pool_size(functions, PoolGpu(18_000, 16.0), slices_max=2)
     heavy, light = (round(size.processes[key] * size.slices) for key in functions)
     assert heavy + light == 9 * size.slices
     assert heavy > 8
@@ -111,18 +111,22 @@ def test_a_small_pool_is_a_sum_of_shares_and_misses_make_it_larger():
     assert sizes[0] in {20, 40, 60}
 
 
-def test_misses_spread_a_small_pool_over_the_memory_of_more_gpus():
+def test_a_small_pool_takes_the_memory_of_more_gpus():
     """One GPU holds no second process of each function; two slices of half the size have them."""
-
-    def size(met_ratio, **limits):
-        of = function(15, 1, 1_700, busy_pods=0.2, met_ratio=met_ratio)
-        functions = {(SPACE, f"f{i}"): of for i in range(6)}
-        return pool_size(functions, PoolGpu(16_000, 16.0), **limits)
-
-    alone, spread, full = size(1.0), size(0.0), size(0.0, slices_max=1)
-    assert (alone.slices, spread.slices, full.slices) == (1, 2, 1)
-    assert min(alone.processes.values()) < 2 * min(spread.processes.values())
-    assert 2 * spread.percent < 1.5 * full.percent
+    functions = {(SPACE, f"f{i}"): function(15, 1, 1_700, busy_pods=0.2) for i in range(6)}
+    roomy, spread, full, held = (
+        pool_size(functions, PoolGpu(memory_mib, 16.0), **limits)
+        for memory_mib, limits in (
+            (24_000, {}),
+            (16_000, {}),
+            (16_000, {"slices_max": 1}),
+            (16_000, {"slices_min": 1}),
+        )
+    )
+    assert [size.slices for size in (roomy, spread, full, held)] == [1, 2, 1, 1]
+    assert min(full.processes.values()) < 2 <= 2 * min(spread.processes.values())
+    assert roomy.percent <= 2 * spread.percent < 1.5 * roomy.percent
+    assert (full.percent, held.percent) == (roomy.percent, 100)
 
 
 @pytest.mark.parametrize(
@@ -139,14 +143,17 @@ def test_pods_hold_their_shares_where_memory_holds_no_more_of_them(memory_mib, i
 class PoolOwner:
     """Starts and stops what the scaler says at once, on GPUs that are all free."""
 
-    def __init__(self, *, memory_mib=80_000, gpus=20, cold_start_ms=0.0, slices_min=0):
+    def __init__(self, *, memory_mib=80_000, gpus=20, cold_start_ms=0.0, slices_min=0, functions=1):
         self.cold_start_ms, self.room = cold_start_ms, 1_000
-        documents = [profile("f0", ROWS, cold_start_ms=500.0), workflow([[]], slo_ms=400.0)]
+        names = [f"f{i}" for i in range(functions)]
+        documents = [profile(name, ROWS, cold_start_ms=500.0) for name in names]
+        documents.append(workflow([[]] * functions, slo_ms=400.0))
         self.owner = Owner(documents)
         self.dispatcher = self.owner.dispatcher
         prices = PodPrices(Prices(), 16.0, {GPU: memory_mib})
         self.scaler = Scaler(self.dispatcher, prices, slices_min=slices_min)
-        self.scaler.set_limits((SPACE, "f0"), PodLimits(pooled=True))
+        for name in names:
+            self.scaler.set_limits((SPACE, name), PodLimits(pooled=True))
         self.free, self.now_ms, self.numbers = [f"g{i}" for i in range(gpus)], 0.0, count()
 
     def step(self, passes_ms=1_000.0):
@@ -236,6 +243,24 @@ def test_a_pool_that_outgrows_its_slice_gets_one_larger_one_in_a_second(expected
     assert [start.percent for start in begun] == percents
 
 
+@pytest.mark.parametrize(
+    ("percent", "found_room", "is_refused"),
+    [(40, False, False), (60, False, True), (40, True, True)],
+    ids=["no memory", "slices too small", "another reason"],
+)
+def test_a_share_is_refused_for_which_no_slice_is_large_enough(percent, found_room, is_refused):
+    """Another one may fit; where memory is short, none does."""
+    pool = PoolOwner()
+    pool.dispatcher.set_slice(Slice(SPACE, "g", "n", 40, 16, gpu_model=GPU), 0.0)
+    key = SPACE, "f0"
+    pool.add_ready("p", key, Share(GPU, 2, 20, 400), "g")
+    pool.scaler.changes(0.0)
+    start = PodStart(key, Share(GPU, 2, percent, 400), pooled=True)
+    pool.scaler.start_failed(start, 0.0, found_room=found_room)
+    refused = [choice.refused for choice in pool.scaler.share_choices(0.0)]
+    assert refused == ([{("f0", GPU, 2, percent)}] if is_refused else [])
+
+
 def test_slices_end_when_nothing_has_needed_them():
     """Half of them after `SURPLUS_MS`, the least used first, and their pods with them."""
     pool = PoolOwner()
@@ -285,6 +310,24 @@ def test_a_smaller_slice_takes_the_place_of_a_whole_gpu():
     """When a part of one has been enough for `SURPLUS_MS`."""
     (percent,) = fall_below_a_gpu(PoolOwner())
     assert percent < 100
+
+
+def test_slices_of_several_gpus_are_replaced_by_smaller_ones_too():
+    """One by one, where the processes find their memory on more than one GPU."""
+    pool = PoolOwner(memory_mib=2_600, functions=8)
+    for key in pool.dispatcher.functions:
+        pool.scaler.set_limits(key, PodLimits(pooled=True, min_pods=1))
+    for _ in range(2):
+        large = Slice(SPACE, pool.free.pop(0), "n", 100, 16, gpu_model=GPU)
+        pool.dispatcher.set_slice(large, pool.now_ms)
+    sizes = set()
+    while pool.now_ms < 5 * MINUTE_MS:
+        pool.step()
+        sizes.add(tuple(sorted(known.percent for known in pool.dispatcher.slices)))
+    after = [known.percent for known in pool.dispatcher.slices]
+    assert len(after) == 2
+    assert max(after) < 100
+    assert max(map(len, sizes)) == 3
 
 
 def test_a_whole_gpu_stays_where_there_is_no_room_for_a_smaller_slice():
@@ -428,6 +471,6 @@ def test_a_pod_that_finds_no_room_in_a_slice_keeps_its_share():
     """Memory is short there, which pods of another share take, too; so no other share is tried."""
     pool = PoolOwner(cold_start_ms=3_000.0)
     pool.expect(100.0)
+    pool.room = 1
     pool.step()
-    pool.room = 0
     assert len({start.share for _ in range(60) for start in pool.step().starts}) == 1

@@ -102,6 +102,16 @@ class PoolScaler:
         pool = self._pool((start.namespace, start.gpu_model))
         pool.backoff = StartBackoff(*self._pause_ms)
 
+    def has_slice(self, function: FunctionKey, share: Share) -> bool:
+        """Return true if a slice of the function's pool is large enough for a share."""
+        return any(
+            (gpu_slice.namespace, gpu_slice.gpu_model) == (function[0], share.gpu_model)
+            and gpu_slice.percent >= share.gpu_percent
+            and gpu_slice.cpus >= share.cpu
+            and not gpu_slice.is_closed
+            for gpu_slice in self._dispatcher.slices
+        )
+
     def wanted_pods(self, function: FunctionKey) -> int:
         """Return the processes of a function, for the slices that are open."""
         return self._wanted.get(function, 0)
@@ -244,10 +254,9 @@ class PoolScaler:
 
     @staticmethod
     def _is_oversized(pool: _Pool, size: PoolSize, fitting: Sequence[Slice], now_ms: float) -> bool:
-        """Return true if a smaller slice would have done in place of the only one for a while."""
-        is_larger = [slice_.percent - size.percent >= OVERSIZE_PERCENT for slice_ in fitting] == [
-            True
-        ]
-        if size.slices != 1 or not is_larger:
+        """Return true if a smaller slice would have done in place of one of them for a while."""
+        largest = max((slice_.percent for slice_ in fitting), default=0)
+        is_oversized = len(fitting) == size.slices and largest - size.percent >= OVERSIZE_PERCENT
+        if not is_oversized or pool.oversized_ms == inf:
             pool.oversized_ms = now_ms
         return now_ms - pool.oversized_ms >= SURPLUS_MS and now_ms >= pool.backoff.retry_ms

@@ -14,7 +14,7 @@ reserve by the objective (`staffing`), and the backlog:
 - Down by half of the pods that nothing has needed for half a minute, the least recently used first;
   the last pod of a function once it has been idle for its keep-alive. Pods of a share that is no
   longer chosen go once the others suffice, one of a function in a second: where they were needed
-  after all, few are missing. Where a start fails, as one without room, as many of them go as hold
+  after all, few are missing. Where a start finds no room, as many of them go as hold
   its resources; in a pool, all that nothing needs of any function: they hold the memory.
 """
 
@@ -153,8 +153,9 @@ class Scaler:
 
         The next attempt with this share waits, longer each time until `start_proved`. Where the
         function has no pod of the share, another one is chosen meanwhile; not for a pooled pod
-        without room: a slice has too little memory for it, whatever its share. Other pods make
-        room for the next attempt, unless this one ``found_room``.
+        that finds no room in slices that are large enough, beside pods of other shares: the memory
+        is full, whatever its share. Other pods make room for the next attempt, unless this one
+        ``found_room``.
         """
         self.failures += 1
         backoff = self._backoffs.get(start)
@@ -166,11 +167,14 @@ class Scaler:
             return
         target.failed_starts += not found_room
         function = self._dispatcher.functions[start.function]
-        ready = (pod for pod in function.pool.usable() if pod.state is PodState.READY)
-        may_differ = found_room or not start.pooled
-        if may_differ and not any(pod.share == start.share for pod in ready):
-            backoff.refused_until_ms = now_ms + REFUSED_MS
-            self._documents = ()  # shares are chosen again
+        pods = list(function.pool.usable())
+        has_slice = start.pooled and self._pools.has_slice(start.function, start.share)
+        if pods and has_slice and not found_room:
+            return
+        if any(pod.share == start.share and pod.state is PodState.READY for pod in pods):
+            return
+        backoff.refused_until_ms = now_ms + REFUSED_MS
+        self._documents = ()  # shares are chosen again
 
     def start_proved(self, start: PodStart) -> None:
         """Report that a pod works, so that earlier failures of its share count no more.
