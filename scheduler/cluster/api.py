@@ -57,6 +57,10 @@ class Api:
         configuration = credentials.configuration
         self.host: str = configuration.host
         try:
+            _ = URL(self.host, encoded=True).port  # it is read only then
+        except ValueError as error:
+            raise ClusterConfigError(f"{self.host} is no address of a server: {error}") from None
+        try:
             self._rest = PooledRest(configuration)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise ClusterConfigError(

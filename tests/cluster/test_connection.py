@@ -249,7 +249,8 @@ async def test_broken_answer(server, api):
 
 async def test_no_other_exception_leaves(server, tmp_path):
     """For any invalid address, the exception is a ClusterError."""
-    for url in ("http://127.0.0.1:1", "http://a b", "http://[::1", "https://127.0.0.1:1"):
+    unreachable = ("http://127.0.0.1:1", "http://a b", "http://[::1", "https://127.0.0.1:1")
+    for url in (*unreachable, "https://host:99999", "https://host:a"):
         with pytest.raises(ClusterError):
             async with connect(kubeconfig_for(url, tmp_path), timeout_s=1) as api:
                 await api.get(PODS.path)
