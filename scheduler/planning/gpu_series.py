@@ -82,7 +82,7 @@ def slice_exposition(slices: Iterable[GpuSlice]) -> bytes:
     lines: list[list[str]] = [[], []]
     for slice_ in slices:
         labels = (
-            f'{{namespace="{slice_.pool.namespace}",group="{slice_.pool.group}",'
+            f'{{namespace="{slice_.pool.namespace}",group="{_escaped(slice_.pool.group)}",'
             f'node="{slice_.node}",gpu="{_escaped(slice_.gpu_uuid)}"}}'
         )
         values = slice_.percent / 100, slice_.members
