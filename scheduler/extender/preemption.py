@@ -6,7 +6,7 @@ pods of lower priority on that GPU are added until the pod fits. Victims on othe
 unless the node needs their vCPUs or percent. Victims that violate no disruption budget go first.
 
 A member of a pool frees memory and no percent, a holder percent and no memory. A member that waits
-needs a slice of its pool and no percent beside it, so it evicts no holder.
+needs a slice of its pool and no percent beside it, so no holder is added to its victims.
 """
 
 from collections.abc import Collection, Sequence

@@ -257,7 +257,10 @@ class Discovery:
             self.problems.report(("Pod", *key), str(error))
             self._pool.holder_gone(*key)
         else:
-            self.problems.resolve(("Pod", *key))
+            if holder.problem:
+                self.problems.report(("Pod", *key), holder.problem)
+            else:
+                self.problems.resolve(("Pod", *key))
             self._pool.holder_changed(holder)
 
     def _server_pod(self, key: _Key, raw: Mapping[str, Any]) -> ServerPod | None:

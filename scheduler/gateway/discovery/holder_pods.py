@@ -114,7 +114,7 @@ def holder_pod(raw: Mapping[str, Any]) -> HolderPod:
 
 
 def _group_problem(raw: Mapping[str, Any], grant: Grant | None) -> str:
-    """Return why the pod's label names no pool that it was bound in; empty if it does.
+    """Return why the pod's label is not the group of its grant; empty if it is.
 
     The gateway of the pool that it was bound in may have begun batches that still run.
     """

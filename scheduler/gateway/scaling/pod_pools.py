@@ -44,7 +44,7 @@ class StartPauses(Protocol):
     """Pauses after failed starts, as `scheduler.dispatch.scaling.scaler.Scaler`."""
 
     def start_failed(self, start: PodStart, now_ms: float, *, found_room: bool = False) -> None:
-        """Report a pod that failed before it was ready; ``found_room``: it had an address."""
+        """Report a pod that failed before it was ready; ``found_room``: it had a node."""
 
     def start_proved(self, start: PodStart) -> None:
         """Report that a pod works."""
@@ -197,7 +197,7 @@ class PodPools:
     def _note_failure(self, pod: PoolPod, why: str) -> None:
         if (served := self._servers.get(pod.function)) is not None:
             now_ms = self._runtime.now_ms()
-            self._pauses.start_failed(pod.start, now_ms, found_room=pod.server_pod is not None)
+            self._pauses.start_failed(pod.start, now_ms, found_room=pod.bound_ms is not None)
             pause_ms = self._pauses.paused_until_ms(pod.function, pod.share) - now_ms
             self._failures.add(served.server, pod.name, pod.share, why, pause_ms=pause_ms)
 

@@ -183,6 +183,8 @@ class SliceHolders:
     def _is_pending(self, holder: SliceHolder) -> bool:
         """Return true if a slice is still to be expected of it, or again."""
         gpu_slice = None if holder.pod is None else self.slices.get(holder.pod.slice_key)
+        if holder.pod is not None and holder.pod.problem:
+            return False
         return not holder.is_ending and (gpu_slice is None or gpu_slice.is_closed)
 
     def _create(self, start: SliceStart) -> bool:
@@ -304,8 +306,8 @@ class SliceHolders:
 
     def has_room(self, namespace: str, gpu: str, percent: int) -> bool:
         """Return true if a slice on a GPU exists, open or not, in which a member can ever run."""
-        holders = self._on((namespace, gpu))
-        return percent <= sum(h.pod.percent for h in holders if h.pod and not h.is_ending)
+        pods = (h.pod for h in self._on((namespace, gpu)) if h.pod and not h.is_ending)
+        return percent <= sum(pod.percent for pod in pods if not pod.problem)
 
     # -- the word of the API server ----------------------------------------------------------------
 
