@@ -77,5 +77,9 @@ def test_only_who_may_create_pods_may_have_them_created(installation: Installati
         moved = {"metadata": {"labels": {LABEL_GATEWAY_GROUP: group}}}
         assert (MOVED in full.patch(f"{PATH}/of-full", moved)) == (group is not None)
         assert full.patch(f"{PATH}/of-limited", moved) == ""  # its pods are somebody else's
+    replaced = {"spec": {"template": None, **SELECTOR}}
+    moved = {"metadata": {"labels": {LABEL_GATEWAY_GROUP: "a"}}}
+    assert MOVED in limited.patch(f"{PATH}/of-full", {**replaced, **moved})
+    assert limited.patch(f"{PATH}/of-full", replaced) == ""
     limited.close()
     full.close()

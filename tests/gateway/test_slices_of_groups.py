@@ -118,7 +118,7 @@ async def test_no_other_gateway_uses_the_slice_of_a_holder_whose_label_changes()
 
 @virtually
 async def test_a_holder_of_a_user_is_no_slice_with_another_label():
-    """A gateway ends none that it has not created."""
+    """A gateway ends none that it has not created, says so, and starts a holder of its own."""
     async with gateway(Pods(), Gpus(), "b") as bed:
         name = await bed.holder()
         raw = bed.pods.objects[name]
@@ -129,3 +129,5 @@ async def test_a_holder_of_a_user_is_no_slice_with_another_label():
         await asyncio.sleep(10)
         assert not any(known.is_open for known in bed.runtime.dispatcher.slices)
         assert name not in bed.pods.deleted
+        assert "delete the pod" in bed.discovery.problems["Pod", "default", name]
+        assert len(bed.holders()) == 2
