@@ -257,6 +257,7 @@ class World:
 
 @settings(deadline=None)
 @given(STEPS)
+@example([(("nothing", None), 1.0), (("restart", None), 0.2), (("delete", 0), 0.2)])
 def test_what_runs_has_its_share_reserved_at_every_moment(steps):
     """No run begins without its share, and no share becomes free under one."""
     world = World({"": WHOLE})

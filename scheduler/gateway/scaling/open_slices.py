@@ -68,6 +68,13 @@ class OpenSlices:
         """
         self._taken_over_ms[namespace] = -inf if is_clean else self._runtime.now_ms()
 
+    def settled_ms(self, holder: SliceHolder) -> float:
+        """Return when the last batch of an earlier process in a holder's slice has ended."""
+        taken_over_ms = self._taken_over_ms.get(holder.namespace, self._began_ms)
+        if holder.start is not None and holder.since_ms >= taken_over_ms:
+            return -inf
+        return taken_over_ms + 1000 * self._longest_run_s(holder.namespace)
+
     def _longest_run_s(self, namespace: str) -> float:
         runs_s = (run_s for key, run_s in self._run_s.items() if key[0] == namespace)
         return max(runs_s, default=0.0)
@@ -107,18 +114,14 @@ class OpenSlices:
 
     def _slice(self, key: SliceKey, holders: Sequence[SliceHolder]) -> Slice:
         pods = [holder.pod for holder in holders if holder.pod is not None]
-        taken_over_ms = self._taken_over_ms.get(key[0], self._began_ms)
-        open_from_ms = taken_over_ms + 1000 * self._longest_run_s(key[0])
-        # A pool has one slice of a GPU at most: others have begun their batches in an earlier one.
-        if all(h.start is not None and h.since_ms >= taken_over_ms for h in holders):
-            open_from_ms = -inf
         return Slice(
             *key,
             pods[0].node,
             sum(pod.percent for pod in pods),
             sum(pod.cpus for pod in pods),
             gpu_model=pods[0].gpu_model,
-            open_from_ms=open_from_ms,
+            # A pool has one slice of a GPU at most: no earlier batch runs in one that begins here.
+            open_from_ms=max(map(self.settled_ms, holders)),
         )
 
 

@@ -242,7 +242,9 @@ class SliceHolders:
         return "its container has not started; see its Events" if late else None
 
     def _is_needed(self, holder: SliceHolder) -> bool:
-        """Return true if what runs would not fit into the other holders of the GPU."""
+        """Return true if what runs, or may run, would not fit into the other holders of the GPU."""
+        if self._runtime.now_ms() < self.slices.settled_ms(holder):
+            return True
         if holder.pod is None or (gpu_slice := self.slices.get(holder.pod.slice_key)) is None:
             return False
         others = (h.pod.percent for h in self._on(gpu_slice.key) if h.is_live and h.pod)
