@@ -32,6 +32,7 @@ _SERVER_CONTAINER = ("ports", "resources", "restartPolicy")
 _SERVER_CONDITIONS = {
     "Ready": ("type", "status"),
     "PodScheduled": ("type", "status", "reason", "message"),
+    "DisruptionTarget": ("type", "reason"),
 }
 
 

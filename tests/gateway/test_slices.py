@@ -367,3 +367,21 @@ async def test_a_reserved_pod_with_the_label_of_a_holder_is_no_slice():
         await bed.holder(role="")
         await asyncio.sleep(CONTACT_S + 1)
         assert list(bed.runtime.dispatcher.slices) == []
+
+
+@virtually
+async def test_a_preempted_holder_leaves_its_room_to_the_pod_that_needs_it():
+    """No other one is created until the scheduler has tried that pod again."""
+    async with pooled_gateway(Pods(), Gpus()) as bed:
+        name = await bed.holder()
+        await asyncio.sleep(1)
+        bed.pods.objects[name]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        condition = {"type": "DisruptionTarget", "reason": "PreemptionByScheduler"}
+        bed.pods.set_status(name, conditions=[condition])
+        await asyncio.sleep(30)
+        assert bed.holders() == [name]
+        bed.pods.remove(name)
+        await asyncio.sleep(14)
+        assert bed.holders() == []
+        await asyncio.sleep(3)
+        assert len(bed.holders()) == 1

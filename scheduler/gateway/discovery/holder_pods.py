@@ -30,6 +30,7 @@ class HolderPod:
         is_running: true if the kubelet runs the pod's container, nobody has deleted the pod, and
             there is no problem.
         is_ending: true if the pod is being deleted, or has ended.
+        is_preempted: true if the scheduler ends the pod for another one of higher priority.
         is_created_here: true if a gateway has created it; it ends no others.
         unschedulable: reason of the scheduler why the pod has no node; empty without one.
         problem: reason why its slice must not be used, though it is bound; empty: it may be.
@@ -46,6 +47,7 @@ class HolderPod:
     grace_s: float
     is_running: bool
     is_ending: bool
+    is_preempted: bool
     is_created_here: bool
     unschedulable: str
     problem: str
@@ -107,6 +109,7 @@ def holder_pod(raw: Mapping[str, Any]) -> HolderPod:
         grace_s=float(spec.get("terminationGracePeriodSeconds", 0)),
         is_running=is_running and not is_ending and not problem,
         is_ending=is_ending,
+        is_preempted=_is_preempted(raw),
         is_created_here=labels.get(LABEL_MANAGED_BY) == MANAGED_BY,
         unschedulable=unschedulable_text(raw),
         problem=problem,
@@ -123,6 +126,14 @@ def _group_problem(raw: Mapping[str, Any], grant: Grant | None) -> str:
     return (
         f"label {names.LABEL_GATEWAY_GROUP}: {quoted(group)} is not the group with which its slice "
         f"was bound, {quoted(grant.group)}; delete the pod"
+    )
+
+
+def _is_preempted(raw: Mapping[str, Any]) -> bool:
+    return any(
+        condition.get("type") == "DisruptionTarget"
+        and condition.get("reason") == "PreemptionByScheduler"
+        for condition in (raw.get("status") or {}).get("conditions") or ()
     )
 
 

@@ -2,6 +2,8 @@
 
 A holder that is to be ended, by the scaler or by anybody else, is deleted with a grace period of
 one second when nothing runs in its slice any more. Until then its own grace period keeps the slice.
+None is created while one is preempted, and for a while after: it would take the room again, before
+the pod of higher priority is tried the next time.
 """
 
 import asyncio
@@ -39,6 +41,7 @@ RETRY_S = 1.0  # after one without an answer
 CREATIONS_MAX = 16  # at a time, over all namespaces
 END_GRACE_S = 1  # of a holder in which nothing runs
 SEEN_MS = 60_000.0  # a pod that was created is reported long before
+PREEMPTED_MS = 15_000.0  # kube-scheduler tries the pod that needs the room again within ten seconds
 RUNNING_MS = 120_000.0  # in which a bound holder's container starts, its image pulled
 _HOLDERS = f"{LABEL_POOL}={POOL_HOLDER}"
 
@@ -104,6 +107,7 @@ class SliceHolders:
         self._servers: dict[FunctionKey, FunctionServer] = {}  # with pooled pods of a template
         self._profiles: dict[FunctionKey, FunctionProfile] = {}
         self._holders: dict[tuple[str, str], SliceHolder] = {}
+        self._preempted_until_ms: dict[tuple[str, str], float] = {}  # by namespace and GPU model
         self._changed = asyncio.Event()
         self._trouble = ""
         self.slices = OpenSlices(runtime, fence, settings.grace_max_s)
@@ -162,8 +166,12 @@ class SliceHolders:
         holders = self._holders.values()
         pending = Counter((h.namespace, h.gpu_model) for h in holders if self._is_pending(h))
         creations = sum(holder.pod is None for holder in holders)
+        preempted = {(h.namespace, h.gpu_model) for h in holders if h.pod and h.pod.is_preempted}
+        now_ms = self._runtime.now_ms()
         for start in starts:
             pool = start.namespace, start.gpu_model
+            if pool in preempted or now_ms < self._preempted_until_ms.get(pool, -inf):
+                continue
             if pending[pool] > 0:
                 pending[pool] -= 1
             elif creations < CREATIONS_MAX:
@@ -296,8 +304,12 @@ class SliceHolders:
 
     def holder_gone(self, namespace: str, name: str) -> None:
         """Handle the deletion of a pod; any pod may be reported."""
-        if (holder := self._holders.get((namespace, name))) is not None:
-            self._forget(holder)
+        if (holder := self._holders.get((namespace, name))) is None:
+            return
+        if holder.pod is not None and holder.pod.is_preempted:
+            until_ms = self._runtime.now_ms() + PREEMPTED_MS
+            self._preempted_until_ms[namespace, holder.gpu_model] = until_ms
+        self._forget(holder)
 
     def _forget(self, holder: SliceHolder) -> None:
         del self._holders[holder.namespace, holder.name]
