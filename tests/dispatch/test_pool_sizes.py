@@ -94,7 +94,7 @@ def test_short_memory_is_divided_by_the_reserve():
         (SPACE, name): function(10, 1, 2_000, busy_pods=busy)
         for name, busy in (("heavy", 8.0), ("light", 2.0))
     }
-    size = pool_size(functions, PoolGpu(18_000, 16.0), slices_max=2)
+    size = pool_size(functions, PoolGpu(18_000, 16.0))
     heavy, light = (round(size.processes[key] * size.slices) for key in functions)
     assert heavy + light == 9 * size.slices
     assert heavy > 8
@@ -111,24 +111,6 @@ def test_a_small_pool_is_a_sum_of_shares_and_misses_make_it_larger():
     assert sizes[0] in {20, 40, 60}
 
 
-def test_a_small_pool_takes_the_memory_of_more_gpus():
-    """One GPU holds no second process of each function; two slices of half the size have them."""
-    functions = {(SPACE, f"f{i}"): function(15, 1, 1_700, busy_pods=0.2) for i in range(6)}
-    roomy, spread, full, held = (
-        pool_size(functions, PoolGpu(memory_mib, 16.0), **limits)
-        for memory_mib, limits in (
-            (24_000, {}),
-            (16_000, {}),
-            (16_000, {"slices_max": 1}),
-            (16_000, {"slices_min": 1}),
-        )
-    )
-    assert [size.slices for size in (roomy, spread, full, held)] == [1, 2, 1, 1]
-    assert min(full.processes.values()) < 2 <= 2 * min(spread.processes.values())
-    assert roomy.percent <= 2 * spread.percent < 1.5 * roomy.percent
-    assert (full.percent, held.percent) == (roomy.percent, 100)
-
-
 @pytest.mark.parametrize(
     ("memory_mib", "is_pooled"), [(80_000, True), (11_000, False), (inf, True)]
 )
@@ -143,17 +125,14 @@ def test_pods_hold_their_shares_where_memory_holds_no_more_of_them(memory_mib, i
 class PoolOwner:
     """Starts and stops what the scaler says at once, on GPUs that are all free."""
 
-    def __init__(self, *, memory_mib=80_000, gpus=20, cold_start_ms=0.0, slices_min=0, functions=1):
+    def __init__(self, *, memory_mib=80_000, gpus=20, cold_start_ms=0.0, slices_min=0):
         self.cold_start_ms, self.room = cold_start_ms, 1_000
-        names = [f"f{i}" for i in range(functions)]
-        documents = [profile(name, ROWS, cold_start_ms=500.0) for name in names]
-        documents.append(workflow([[]] * functions, slo_ms=400.0))
+        documents = [profile("f0", ROWS, cold_start_ms=500.0), workflow([[]], slo_ms=400.0)]
         self.owner = Owner(documents)
         self.dispatcher = self.owner.dispatcher
         prices = PodPrices(Prices(), 16.0, {GPU: memory_mib})
         self.scaler = Scaler(self.dispatcher, prices, slices_min=slices_min)
-        for name in names:
-            self.scaler.set_limits((SPACE, name), PodLimits(pooled=True))
+        self.scaler.set_limits((SPACE, "f0"), PodLimits(pooled=True))
         self.free, self.now_ms, self.numbers = [f"g{i}" for i in range(gpus)], 0.0, count()
 
     def step(self, passes_ms=1_000.0):
@@ -312,22 +291,14 @@ def test_a_smaller_slice_takes_the_place_of_a_whole_gpu():
     assert percent < 100
 
 
-def test_slices_of_several_gpus_are_replaced_by_smaller_ones_too():
-    """One by one, where the processes find their memory on more than one GPU."""
-    pool = PoolOwner(memory_mib=2_600, functions=8)
-    for key in pool.dispatcher.functions:
-        pool.scaler.set_limits(key, PodLimits(pooled=True, min_pods=1))
-    for _ in range(2):
-        large = Slice(SPACE, pool.free.pop(0), "n", 100, 16, gpu_model=GPU)
-        pool.dispatcher.set_slice(large, pool.now_ms)
-    sizes = set()
-    while pool.now_ms < 5 * MINUTE_MS:
+def test_a_slice_of_a_former_gateway_is_replaced_too():
+    """It is too large from the first decision on."""
+    pool = PoolOwner()
+    pool.scaler.set_limits((SPACE, "f0"), PodLimits(pooled=True, min_pods=1))
+    pool.dispatcher.set_slice(Slice(SPACE, pool.free.pop(), "n", 100, 16, gpu_model=GPU), 0.0)
+    while pool.now_ms < 3 * MINUTE_MS:
         pool.step()
-        sizes.add(tuple(sorted(known.percent for known in pool.dispatcher.slices)))
-    after = [known.percent for known in pool.dispatcher.slices]
-    assert len(after) == 2
-    assert max(after) < 100
-    assert max(map(len, sizes)) == 3
+    assert [known.percent for known in pool.dispatcher.slices] == [20]
 
 
 def test_a_whole_gpu_stays_where_there_is_no_room_for_a_smaller_slice():

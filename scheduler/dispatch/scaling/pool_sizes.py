@@ -2,9 +2,7 @@
 
 The slices follow the work of all functions together, as if the GPUs were servers that run batches:
 square-root staffing by the objective. A slice is a whole GPU, or, where the pool needs less than
-one, a sum of the shares that run in it: percent between two sums serve nobody. Where the memory of
-so many GPUs holds too few processes for the objectives, there are more slices, each of a smaller
-sum; not of a pool that holds whole GPUs at any load.
+one, a sum of the shares that run in it: percent between two sums serve nobody.
 
 A process costs memory alone. So there are as many of each function as would serve its rate without
 a wait, and on each GPU as many as fill it at the function's part of the work: a burst finds them
@@ -107,33 +105,19 @@ def pool_size(  # noqa: PLR0913 - each by its name
     # A share with more vCPUs than the node has for each of its GPUs runs in a slice, too.
     cpus_max = max(gpu.cpus, *(function.share.cpu for function in functions.values()))
     needed = max(percent / largest, cpus / min(sums[largest], cpus_max)) / FILL_RATIO
-    by_memory = 0 if slices_min else int(min(_memory_slices(functions.values(), gpu), slices_max))
-    slices = max(ceil(needed), by_memory, slices_min)
+    slices = max(ceil(needed), slices_min)
     size, size_cpus = largest, sums[largest]
     if percent_max == WHOLE_PERCENT:
         size, size_cpus = WHOLE_PERCENT, floor(cpus_max) if cpus_max < inf else size_cpus
-    if not slices_min and (needed <= 1.0 or by_memory > ceil(needed)):
+    if slices == 1 and not slices_min:
         fitting = (
             (percent_sum, cpus_sum)
             for percent_sum, cpus_sum in sorted(sums.items())
-            if percent <= slices * FILL_RATIO * percent_sum
-            and cpus <= slices * FILL_RATIO * cpus_sum
-            and FILL_RATIO * cpus_sum <= size_cpus
+            if percent <= FILL_RATIO * percent_sum and cpus <= FILL_RATIO * cpus_sum <= size_cpus
         )
         size, size_cpus = next(fitting, (size, size_cpus))
     processes = _processes(functions, int(min(slices, slices_max)), size, gpu)
     return PoolSize(slices, size, size_cpus, processes)
-
-
-def _memory_slices(functions: Iterable[PoolFunction], gpu: PoolGpu) -> int:
-    """Return the GPUs whose memory and clients hold the processes that the objectives need."""
-    processes = [
-        (ceil(staffed_pods(f.busy_pods, f.objective_ratio, 0.0)), f.share.memory_mib)
-        for f in functions
-    ]
-    memory_mib = sum(number * process_mib for number, process_mib in processes)
-    clients = sum(number for number, _ in processes)
-    return ceil(max(memory_mib / gpu.memory_mib, clients / CLIENTS_MAX))
 
 
 def _busy_shares(functions: Iterable[PoolFunction]) -> tuple[float, float]:
