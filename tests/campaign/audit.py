@@ -37,7 +37,7 @@ class GpuShares:
     """Shares by UUID of the GPU: under the name of another node, it is the same GPU.
 
     Attributes:
-        shares: by UID of their pod.
+        shares: what each pod has on a GPU, by the pod's UID.
         violations: one text for each change that put more on a GPU than it has.
     """
 

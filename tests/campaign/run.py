@@ -32,7 +32,7 @@ class Verdict:
     """Result of one run.
 
     Attributes:
-        seed: of the run.
+        seed: seed with which the run is made again.
         overcommits: each GPU that had more than it has, at the server.
         running_overcommits: the same, by the containers that ran.
         problems: what was lost: waits without an end, wrong ledgers, metrics and errors.

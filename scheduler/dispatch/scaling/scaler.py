@@ -151,11 +151,9 @@ class Scaler:
     def start_failed(self, start: PodStart, now_ms: float, *, found_room: bool = False) -> None:
         """Report a pod that found no room, or failed before it was ready.
 
-        The next attempt with this share waits, longer each time until `start_proved`. Where the
-        function has no pod of the share, another one is chosen meanwhile; not for a pooled pod
-        that finds no room in slices that are large enough, beside pods of other shares: the memory
-        is full, whatever its share. Other pods make room for the next attempt, unless this one
-        ``found_room``.
+        The next attempt with this share waits, longer each time until `start_proved`. Others make
+        room for it, unless this one ``found_room``. Where the function has no pod of the share,
+        another one is chosen meanwhile; not where a large enough slice is full: its memory is.
         """
         self.failures += 1
         backoff = self._backoffs.get(start)
@@ -169,12 +167,10 @@ class Scaler:
         function = self._dispatcher.functions[start.function]
         pods = list(function.pool.usable())
         has_slice = start.pooled and self._pools.has_slice(start.function, start.share)
-        if pods and has_slice and not found_room:
-            return
-        if any(pod.share == start.share and pod.state is PodState.READY for pod in pods):
-            return
-        backoff.refused_until_ms = now_ms + REFUSED_MS
-        self._documents = ()  # shares are chosen again
+        ready = (pod.share for pod in pods if pod.state is PodState.READY)
+        if (found_room or not (pods and has_slice)) and start.share not in ready:
+            backoff.refused_until_ms = now_ms + REFUSED_MS
+            self._documents = ()  # shares are chosen again
 
     def start_proved(self, start: PodStart) -> None:
         """Report that a pod works, so that earlier failures of its share count no more.
@@ -388,7 +384,6 @@ class Scaler:
             for start, backoff in self._backoffs.items()
             if start.function[0] == namespace and now_ms < backoff.refused_until_ms
         }
-        profiles = dict(self._dispatcher.profiles)
         functions = {
             key[1]: function
             for key, function in self._dispatcher.functions.items()
@@ -397,7 +392,7 @@ class Scaler:
         return ShareChoice(
             namespace,
             loads,
-            profiles,
+            dict(self._dispatcher.profiles),
             {name: function.pool.correction for name, function in functions.items()},
             {name: self._time_ratio(function) for name, function in functions.items()},
             self._prices,

@@ -68,6 +68,11 @@ class SliceHolder:
         return "" if self.start is None else self.start.gpu_model
 
     @property
+    def problem(self) -> str:
+        """Reason why its slice must not be used; empty if it may be, as far as is known."""
+        return "" if self.pod is None else self.pod.problem
+
+    @property
     def is_live(self) -> bool:
         """True if it holds its slice, as far as is known."""
         return self.pod is not None and self.pod.is_running and not self.is_ending

@@ -191,9 +191,8 @@ class SliceHolders:
     def _is_pending(self, holder: SliceHolder) -> bool:
         """Return true if a slice is still to be expected of it, or again."""
         gpu_slice = None if holder.pod is None else self.slices.get(holder.pod.slice_key)
-        if holder.pod is not None and holder.pod.problem:
-            return False
-        return not holder.is_ending and (gpu_slice is None or gpu_slice.is_closed)
+        is_usable = not (holder.is_ending or holder.problem)
+        return is_usable and (gpu_slice is None or gpu_slice.is_closed)
 
     def _create(self, start: SliceStart) -> bool:
         servers = [s for s in self._servers.values() if s.key[0] == start.namespace]
@@ -260,7 +259,7 @@ class SliceHolders:
 
     async def _deleting(self, holder: SliceHolder) -> None:
         # The batches in the slice of another group are not known here: its grace period keeps it.
-        grace_s = None if holder.pod is not None and holder.pod.problem else END_GRACE_S
+        grace_s = None if holder.problem else END_GRACE_S
         await delete_pod(self._client, holder.namespace, holder.name, holder.uid, grace_s=grace_s)
         if holder.pod is None:  # nothing was reported of it, so its end will not be
             self._forget(holder)
@@ -320,8 +319,8 @@ class SliceHolders:
 
     def has_room(self, namespace: str, gpu: str, percent: int) -> bool:
         """Return true if a slice on a GPU exists, open or not, in which a member can ever run."""
-        pods = (h.pod for h in self._on((namespace, gpu)) if h.pod and not h.is_ending)
-        return percent <= sum(pod.percent for pod in pods if not pod.problem)
+        holders = [h for h in self._on((namespace, gpu)) if not (h.is_ending or h.problem)]
+        return percent <= sum(holder.pod.percent for holder in holders if holder.pod)
 
     # -- the word of the API server ----------------------------------------------------------------
 
