@@ -15,6 +15,8 @@ E2E_TIMEOUT_S = 1800
 
 # Matrices of tests are small: threads of linear algebra only wait for one another, in children too.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
+# As in the product's processes: gRPC may crash the children of a test that runs on uvloop.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 settings.register_profile(
     "any-speed", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]

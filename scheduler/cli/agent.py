@@ -1,5 +1,6 @@
 """``esg agent``: publish the GPUs of a node."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,15 +13,18 @@ from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.one_node import OneNode
 from scheduler.cluster.reflector import Handler
-from scheduler.server import event_loop
 from scheduler.server.sockets import ListenError
 
 
 def run_agent(node: str, kubeconfig: Path | None) -> None:
-    """Run the agent of this node until a signal ends it."""
+    """Run the agent of this node until a signal ends it.
+
+    It runs on asyncio's own loop, because it starts programs of MPS. uvloop loses those whose start
+    is cancelled, and forks, upon which gRPC restarts itself in the child, where it may crash.
+    """
     settings = read_agent_settings()
     with failing_on(ListenError, ClusterConfigError):
-        event_loop.run(
+        asyncio.run(
             agent_app.serve(Agent(settings, node, connect=_live(node, kubeconfig)), settings)
         )
 

@@ -21,6 +21,24 @@ from tests.agent.factories import settings
 from tests.agent.fakes import DRIVER_EXCHANGED, DRIVER_NOT_LOADED, Clock
 
 ESG = str(Path(sys.executable).with_name("esg"))
+STARTS_PROGRAMS_BESIDE_GRPC = """
+import asyncio
+from grpc import aio
+from scheduler.agent import app
+from scheduler.cli.agent import run_agent
+
+async def serve(_agent, _settings):
+    server = aio.server()
+    server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    for _ in range(5):
+        program = await asyncio.create_subprocess_exec("true")
+        assert await program.wait() == 0
+    await server.stop(None)
+
+app.serve = serve
+run_agent("n", None)
+"""
 
 
 class SilentNode:
@@ -167,3 +185,17 @@ def test_failed_start_has_a_message(port_in_use):
     expected = f"cannot listen on 127.0.0.1 port {port}" if port_in_use else "/nowhere/kubeconfig"
     assert expected in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_grpc_has_no_part_in_the_programs_that_are_started():
+    """After a fork it restarts itself in the child, which may crash, or logs that it cannot."""
+    forks = {"GRPC_ENABLE_FORK_SUPPORT": "1"}  # gRPC's default
+    ended = subprocess.run(
+        [sys.executable, "-c", STARTS_PROGRAMS_BESIDE_GRPC],
+        env=os.environ | forks,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
