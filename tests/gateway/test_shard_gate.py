@@ -1,6 +1,7 @@
 """Documents and pods of owned shards, and batches that a former owner may still run."""
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from scheduler.model.function_server import FunctionServer
 from tests.gateway.factories import pod, profile, server, workflow
 from tests.gateway.harness import eventually
 from tests.gateway.listeners import RecordingListener
+from tests.virtual_loop import virtually
 
 POD = "n/p"
 SHARD = shard_of("n")
@@ -88,6 +90,31 @@ async def test_a_held_pod_that_is_not_ready_waits_for_its_readiness():
     assert bed.listener.open == set()
     bed.gate.pod_ready(POD)
     assert bed.listener.open == {POD}
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "10.0.0.2"], ids=["the same", "another address"])
+@virtually
+async def test_a_held_pod_that_is_added_again_still_waits(host):
+    """A change of its address or of its server does not end the former owner's run."""
+    bed = Bed(latency_ms=60_000.0)
+    bed.gate.open(SHARD, hold=True)
+    await asyncio.sleep(30)
+    bed.gate.remove_pod(POD)
+    bed.gate.add_pod(replace(bed.pod, host=host))
+    await asyncio.sleep(29)
+    assert (set(bed.listener.pods), bed.listener.open) == ({POD}, set())
+    await asyncio.sleep(60)
+    assert bed.listener.open == {POD}
+
+
+@virtually
+async def test_a_held_pod_that_is_gone_gets_no_batch_after_the_wait():
+    """The end of the wait concerns the pods that are there."""
+    bed = Bed(latency_ms=10.0)
+    bed.gate.open(SHARD, hold=True)
+    bed.gate.remove_pod(POD)
+    await asyncio.sleep(1)
+    assert (bed.listener.pods, bed.gate.is_held(SHARD)) == ({}, False)
 
 
 @pytest.mark.parametrize("hold", [False, True])
