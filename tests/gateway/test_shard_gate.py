@@ -42,11 +42,12 @@ class Documents:
 class Bed:
     """A gate in front of two listeners; it knows one workflow, one server and one pod."""
 
-    def __init__(self, latency_ms=100.0):
+    def __init__(self, latency_ms=100.0, p95_ms=None):
         self.documents, self.listener = Documents(), RecordingListener()
         self.gate = ShardGate(self.documents, self.listener)
         document = profile().model_dump(by_alias=True)
-        document["spec"]["gpus"][0]["configurations"][0]["latencyMs"] = latency_ms
+        times = {"latencyMs": latency_ms, "p95Ms": p95_ms}
+        document["spec"]["gpus"][0]["configurations"][0].update(times)
         self.profile = FunctionProfile.model_validate(document)
         described = FunctionServer.model_validate(server())
         self.pod = server_pod(pod(), described, self.profile)
@@ -79,6 +80,18 @@ async def test_a_former_owners_runs_end_first():
     assert bed.gate.is_held(SHARD)
     await eventually(lambda: bed.listener.open == {POD})
     assert not bed.gate.is_held(SHARD)
+
+
+@pytest.mark.parametrize(("p95_ms", "wait_s"), [(None, 1.25), (1600.0, 2.0)])
+@virtually
+async def test_the_wait_covers_a_run_that_is_longer_than_the_mean(p95_ms, wait_s):
+    """It is that of slices: a quarter more than the profile's longest run."""
+    bed = Bed(latency_ms=1000.0, p95_ms=p95_ms)
+    bed.gate.open(SHARD, hold=True)
+    await asyncio.sleep(wait_s - 0.01)
+    assert bed.listener.open == set()
+    await asyncio.sleep(0.02)
+    assert bed.listener.open == {POD}
 
 
 async def test_a_held_pod_that_is_not_ready_waits_for_its_readiness():

@@ -13,6 +13,7 @@ from scheduler.gateway.discovery.function_servers import Listener, PoolListener
 from scheduler.gateway.discovery.holder_pods import HolderPod
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.replicas.shards import SHARDS, shard_of
+from scheduler.gateway.run_times import longest_run_s
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.function_server import FunctionServer
 
@@ -49,7 +50,7 @@ class ShardGate:
         Args:
             shard: index of the shard.
             hold: true if runs of a former owner can be on the shard's pods: each of these is not
-                ready for the longest time that its profile has.
+                ready for the longest time that a run takes.
         """
         self._open[shard], self._paused[shard] = True, False
         for key, workflow in self._workflows.items():
@@ -125,9 +126,10 @@ class ShardGate:
 
     def _hold(self, pod: ServerPod) -> None:
         profile = self._servers[pod.function][1]
-        longest_ms = max(row.latency_ms for gpu in profile.spec.gpus for row in gpu.configurations)
-        loop = asyncio.get_running_loop()
-        self._hold_timers[pod.name] = loop.call_later(longest_ms / 1000, self._released, pod.name)
+        timer = asyncio.get_running_loop().call_later(
+            longest_run_s(profile), self._released, pod.name
+        )
+        self._hold_timers[pod.name] = timer
 
     def _end_holds(self, shard: int) -> None:
         for name in [name for name in self._hold_timers if self._shard(name) == shard]:
