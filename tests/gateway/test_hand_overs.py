@@ -56,3 +56,13 @@ async def test_a_batch_that_begins_with_the_end_of_the_last_one_is_waited_for(ne
     assert await owned.hand_over(SHARD) is is_clean
     assert (server.running == 0) is is_clean
     await batches
+
+
+@pytest.mark.parametrize(("held_s", "is_clean"), [(1.0, False), (10.0, True)])
+@virtually
+async def test_a_former_owners_runs_are_not_clean(held_s, is_clean):
+    """The next owner waits for them, too, if they may not have ended."""
+    owned, _ = owned_shards(Bed(latency_ms=5_000.0), Timed())
+    owned.acquired(SHARD, hold=True)
+    await asyncio.sleep(held_s)
+    assert await owned.hand_over(SHARD) is is_clean
