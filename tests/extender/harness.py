@@ -49,6 +49,15 @@ class _Server(uvicorn.Server):
         # uvicorn's own looks every 0.1 s whether it is to stop, which is long for a test.
         await self._stop.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # uvicorn's own waits 0.1 s for connections to close, and as long again if one has not.
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while self.server_state.connections or self.server_state.tasks:
+            await asyncio.sleep(0.001)
+
     def stop(self) -> None:
         self.should_exit = True
         if self.loop is not None:
