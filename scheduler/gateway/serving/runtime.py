@@ -78,7 +78,6 @@ class Runtime:
         self._batches = BatchRunner(
             self._dispatcher,
             self._pods,
-            self._workflows,
             recorder,
             self.call_log,
             on_report=self._timer.set,
