@@ -262,6 +262,20 @@ async def test_creations_are_bounded():
 
 
 @virtually
+async def test_creations_that_end_before_their_first_request_do_not_count():
+    """A server that is lost as soon as pods are due, and comes back, gets its pods."""
+    async with gateway(maxPods=100) as bed:
+        bed.scaler.wanted = CREATIONS_MAX
+        bed.scaling.step()
+        bed.discovery.servers.replace([])
+        await asyncio.sleep(1)
+        assert bed.pods.created == []
+        bed.set_documents()
+        await asyncio.sleep(10)
+        assert len(bed.pods.created) == CREATIONS_MAX
+
+
+@virtually
 async def test_a_pod_on_another_gpu_model_has_the_share_that_it_was_granted():
     """The dispatcher counts with the grant, and with one pod."""
     async with gateway() as bed:
