@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 from types import MappingProxyType
 from typing import Any
 
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from scheduler.search.rules import Rules
 from workbench.simulation.runs.comparison import with_common_warm_up
@@ -225,7 +225,7 @@ class Estimate:
         count = len(values)
         if count == 1:
             return cls(values[0], None, 1)
-        t_quantile = float(student_t.ppf(0.975, count - 1))
+        t_quantile = float(stdtrit(count - 1, 0.975))
         return cls(fmean(values), t_quantile * stdev(values) / sqrt(count), count)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from scheduler.settings import Settings
 from tests.extender.embedded_service import embedded_service
 from workbench.cluster.extender import binding_arguments, extender_arguments
 
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx would make one, in 5 ms, for each client
 _STARTS_WITHIN_S = 300.0  # compiling the kernels where Numba's cache is cold
 Result = TypeVar("Result")
 
@@ -48,6 +50,15 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         # uvicorn's own looks every 0.1 s whether it is to stop, which is long for a test.
         await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # uvicorn's own waits 0.1 s for connections to close, and as long again if one has not.
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while self.server_state.connections or self.server_state.tasks:
+            await asyncio.sleep(0.001)
 
     def stop(self) -> None:
         self.should_exit = True
@@ -173,7 +184,7 @@ def serving(
         assert server.started_up.wait(_STARTS_WITHIN_S), "the service did not start"
         port = server.servers[0].sockets[0].getsockname()[1]
         with httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False, verify=False
+            base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False, verify=_NO_TLS
         ) as client:
             if ready:
                 _until_ready(client)

@@ -161,8 +161,9 @@ async def test_an_slo_that_cannot_be_met(slo_ms, reason, text):
         assert text in await world.until("w", "Attainable", ("False", reason))
 
 
-async def test_an_slo_without_nodes_is_unknown():
+async def test_an_slo_without_nodes_is_unknown(monkeypatch):
     """Without a GPU nothing is said about the SLO, and a node that is too small is a reason."""
+    monkeypatch.setattr("scheduler.planning.service.UPKEEP_S", 0.01)
     async with bed() as world:
         world.put(workflow("w", 500, "half"), profile("half", (50, 100)))
         assert (await world.written("w"))["Attainable"] == ("Unknown", "NoGpuNodes")
