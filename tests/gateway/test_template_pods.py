@@ -228,6 +228,19 @@ def test_a_gateway_without_an_image_of_holders_reserves():
     assert "its pods are reserved, not pooled: the gateway has no image for holders" in event
 
 
+@virtually
+async def test_a_server_that_is_created_again_says_why_it_reserves():
+    """The Event is on the new object, too; a change of the same one repeats none."""
+    gateway = Gateway(GatewaySettings(pods=True, share="pooled"))
+    async with gateway.running():
+        gateway.set_server(uid="another")
+        gateway.set_server(uid="another")
+        assert len(gateway.events) == 2
+        gateway.remove_server("f")
+        gateway.set_server(uid="a third")
+        assert len(gateway.events) == 3
+
+
 def test_pods_hold_their_shares_where_a_gpu_has_no_memory_to_pool():
     """The Event says how many processes memory allows, and how many percent and vCPUs do."""
     settings = GatewaySettings(pods=True, share="pooled", holder_image="registry.example/esg:1")

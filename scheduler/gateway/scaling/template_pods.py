@@ -99,7 +99,7 @@ class TemplatePods:
         self._prices = settings.prices
         self._server_context_mib = settings.server_context_mib
         self._default_share = gateway.share
-        self._reserved_reasons: dict[FunctionKey, str] = {}
+        self._reserved_reasons: dict[FunctionKey, tuple[str, str]] = {}  # with the server's UID
         self._cpus_per_gpu = gateway.cpus_per_gpu
         self._scaler = Scaler(
             runtime.dispatcher,
@@ -197,10 +197,11 @@ class TemplatePods:
             self._report_reserved(server, self._scaler.pool_notes(server.key[0]))
 
     def _report_reserved(self, server: FunctionServer, reason: str) -> None:
-        if reason == self._reserved_reasons.get(server.function_key, ""):
+        uid = server.metadata.uid
+        if self._reserved_reasons.get(server.function_key) == (uid, reason):
             return
-        self._reserved_reasons[server.function_key] = reason
+        self._reserved_reasons[server.function_key] = uid, reason
         if reason:
-            reference = Reference.function_server(*server.key, server.metadata.uid)
+            reference = Reference.function_server(*server.key, uid)
             message = f"its pods are reserved, not pooled: {reason}"
             self._record_event(reference, type="Warning", reason=NOT_POOLED, message=message)
