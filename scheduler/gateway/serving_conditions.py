@@ -35,8 +35,8 @@ _STARTING = ConditionState("False", "PodsStarting", "no pod of its template is r
 _UNUSED = ConditionState(
     "False",
     "Unused",
-    "no pod of its template starts: no Workflow that can be served has a stage of its function; "
-    "create one, whose SLO decides about the pods' share",
+    "no Workflow that can be served has a stage of its function; create one: the share of the "
+    "template's pods follows from its SLO",
 )
 
 
