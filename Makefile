@@ -80,9 +80,9 @@ check: setup ## the inner loop: lint, and at the same time every quick test that
 # Rooms whose quick tests share a process; the other rooms share one more. Each takes about a quarter of the CPU time.
 # A process imports most of the package once; workers would collect all tests each, and one process waits too often.
 # Tests of servers hand over from thread to thread: what computes without a pause lets them go first.
-QUICK_ROOMS := agent+cli+gateway+server chart+contract+extender+webhook simulation+studies
+QUICK_ROOMS := agent+gateway chart+contract+extender+webhook server+simulation+studies
 QUICK := $(BIN)/pytest -q -m "not e2e and not slow" --hypothesis-profile quick
-test-quick-others test-quick-simulation+studies lint: LATER := nice -n 5
+test-quick-others test-quick-server+simulation+studies lint: LATER := nice -n 5
 rooms = $(addprefix tests/,$(subst +, ,$(1)))
 
 .PHONY: test-quick test-quick-others $(QUICK_ROOMS:%=test-quick-%)

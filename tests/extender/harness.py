@@ -57,7 +57,8 @@ class _Server(uvicorn.Server):
             server.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
-        while self.server_state.connections or self.server_state.tasks:
+        state = self.server_state
+        while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn has no event of them
             await asyncio.sleep(0.001)
 
     def stop(self) -> None:

@@ -252,6 +252,9 @@ class ScriptedScaler:
     def forget_failures(self, function):
         self._backoffs.clear()
 
+    def remove_function(self, function):
+        pass
+
     def paused_until_ms(self, function, share=None):
         backoffs = self._backoffs.items()
         ends_ms = [b.retry_ms for start, b in backoffs if share in {None, start.share}]

@@ -144,6 +144,11 @@ class Scaler:
             self._documents.pop(function[0], None)  # shares are chosen again, with another memory
         self._limits[function] = limits
 
+    def remove_function(self, function: FunctionKey) -> None:
+        """Forget the limits and the share of a function whose server was removed."""
+        self._limits.pop(function, None)
+        self._targets.pop(function, None)
+
     def expect(self, workflow: WorkflowKey, rate_rps: float) -> None:
         """Set the rate of a workflow before its own is known."""
         self._expected[workflow] = rate_rps / 1000.0

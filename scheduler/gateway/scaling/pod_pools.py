@@ -41,7 +41,7 @@ _NO_SHARE = Share("", 1, 1, 1)
 
 
 class StartPauses(Protocol):
-    """Pauses after failed starts, as `scheduler.dispatch.scaling.scaler.Scaler`."""
+    """Limits and pauses of functions, as `scheduler.dispatch.scaling.scaler.Scaler`."""
 
     def start_failed(self, start: PodStart, now_ms: float, *, found_room: bool = False) -> None:
         """Report a pod that failed before it was ready; ``found_room``: it had a node."""
@@ -51,6 +51,9 @@ class StartPauses(Protocol):
 
     def forget_failures(self, function: FunctionKey) -> None:
         """Forget the failures of a function whose server was removed or replaced."""
+
+    def remove_function(self, function: FunctionKey) -> None:
+        """Forget the limits and the share of a function whose server was removed."""
 
     def paused_until_ms(self, function: FunctionKey, share: Share | None = None) -> float:
         """Return the end of the pause of a share, or the last one of all shares."""
@@ -230,6 +233,7 @@ class PodPools:
     def remove_server(self, function: FunctionKey) -> None:
         """Forget a server; Kubernetes deletes the pods that it owns."""
         self._forget_function(function)
+        self._pauses.remove_function(function)
         self._holders.remove_server(function)
         self._runtime.remove_server(function)
 
