@@ -150,7 +150,7 @@ def runtime(server_port: int) -> tuple[Runtime, RepeatedRecording]:
     backend.set_profile(profile)
     backend.set_workflow(workflow)
     backend.set_server(server, profile)
-    backend.add_pod(ready_pods.ready_pod(FUNCTION, 0, server.spec))
+    backend.add_pod(ready_pods.ready_pod(0, server))
     return backend, recording
 
 

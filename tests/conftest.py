@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 import pytest
 import structlog.testing
@@ -29,8 +30,13 @@ gc.disable()  # until all modules are imported: they are many objects without ga
 
 
 def pytest_configure():
-    """Report a wrong setting once instead of in each test that needs it."""
+    """Report a wrong setting once instead of in each test that needs it.
+
+    A shell's background job ignores SIGINT, and so would each program to which a test sends Ctrl-C.
+    """
     check_data()
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish():

@@ -1,6 +1,7 @@
 """An event loop whose clock jumps to the next timer instead of waiting for it."""
 
 import asyncio
+import functools
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -40,10 +41,10 @@ def run_virtually(coroutine, loop_factory=VirtualLoop):
 
 
 def virtually(scenario):
-    """Turn a coroutine function without arguments into a test in virtual time."""
+    """Turn a coroutine function into a test in virtual time."""
 
-    def test():
-        run_virtually(scenario())
+    @functools.wraps(scenario)
+    def test(**arguments):
+        run_virtually(scenario(**arguments))
 
-    test.__doc__ = scenario.__doc__
     return test

@@ -9,7 +9,9 @@ from collections import defaultdict
 from scheduler.agent.taints import taints_of, without
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ApiError
+from scheduler.cluster.leases import SHARD_SELECTOR
 from scheduler.cluster.object_list import list_all
+from scheduler.cluster.owner_lease import LEASE_NAME, STATUS_LEASE_NAME
 from scheduler.cluster.reflector import PAGE
 from scheduler.cluster.resource import AGENT_NODES, LEASES, PODS
 from scheduler.model.names import (
@@ -66,19 +68,26 @@ async def gpus_in_use(api: Api) -> dict[tuple[str, str], list[str]]:
     return dict(sorted(in_use.items()))
 
 
-async def delete_lease(api: Api, namespace: str, name: str) -> bool:
-    """Delete a Lease; return false if it does not exist.
+async def delete_leases(api: Api, namespace: str, scheduler: str) -> list[str]:
+    """Delete the Leases of kube-scheduler, extender and gateways; return the names of the deleted.
+
+    ``scheduler`` is the name of kube-scheduler's.
 
     Raises:
-        ClusterError: the deletion failed.
+        ClusterError: listing them or a deletion failed.
     """
-    try:
-        await api.delete(f"{LEASES.within(namespace).path}/{name}")
-    except ApiError as error:
-        if error.status != _NOT_FOUND:
-            raise
-        return False
-    return True
+    leases = LEASES.within(namespace)
+    shards, _ = await list_all(api, leases, selectors={"labelSelector": SHARD_SELECTOR}, page=PAGE)
+    names = sorted(lease["metadata"]["name"] for lease in shards)
+    deleted = []
+    for name in (scheduler, LEASE_NAME, STATUS_LEASE_NAME, *names):
+        try:
+            await api.delete(f"{leases.path}/{name}")
+            deleted.append(name)
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+    return deleted
 
 
 def _has_inventory(node: Raw) -> bool:

@@ -5,17 +5,16 @@ from pathlib import Path
 
 import typer
 
-from scheduler.agent.cleanup import delete_lease, gpus_in_use, remove_inventories
+from scheduler.agent.cleanup import delete_leases, gpus_in_use, remove_inventories
 from scheduler.cli.failure import failing_on
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterError
-from scheduler.cluster.owner_lease import LEASE_NAME
 
 
 def clean_up_cluster(lease: str, kubeconfig: Path | None) -> None:
     """Remove inventories and capacities from all nodes; name the GPUs that pods still use.
 
-    If a Lease is named, delete it, and that of the owner of all GPUs in its namespace.
+    If a Lease is named, delete it, and those of extender and gateways in its namespace.
     """
     namespace, _, name = lease.partition("/")
     if lease and not (namespace and name):
@@ -28,9 +27,8 @@ async def _clean_up(kubeconfig: Path | None, namespace: str, name: str) -> None:
     async with connect(kubeconfig) as api:
         for node in await remove_inventories(api):
             typer.echo(f"node {node}: inventory and capacity removed")
-        for lease_name in (name, LEASE_NAME) if name else ():
-            if await delete_lease(api, namespace, lease_name):
-                typer.echo(f"lease {namespace}/{lease_name} removed")
+        for lease_name in await delete_leases(api, namespace, name) if name else ():
+            typer.echo(f"lease {namespace}/{lease_name} removed")
         for (node, uuid), pods in (await gpus_in_use(api)).items():
             typer.echo(
                 f"{uuid} of node {node} stays in compute mode PROHIBITED, because pods have shares "

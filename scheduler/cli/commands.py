@@ -218,7 +218,10 @@ def why(
 def cleanup(
     lease: Annotated[
         str,
-        typer.Option(metavar="NAMESPACE/NAME", help="also delete this Lease, and those of nodes"),
+        typer.Option(
+            metavar="NAMESPACE/NAME",
+            help="also delete this Lease, and those of extender and gateways",
+        ),
     ] = "",
     kubeconfig: Kubeconfig = None,
 ) -> None:

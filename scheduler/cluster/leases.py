@@ -9,6 +9,11 @@ from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ApiError
 from scheduler.cluster.resource import LEASES
 
+SHARD_LABELS = {"app.kubernetes.io/component": "esg-gateway-shard"}
+"""Labels of the Leases of gateways' shards."""
+
+SHARD_SELECTOR = ",".join(f"{name}={value}" for name, value in SHARD_LABELS.items())
+
 _CONFLICT = 409
 
 

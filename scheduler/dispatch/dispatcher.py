@@ -6,6 +6,7 @@ asks for. Equal reports give equal decisions: the simulator and the gateway run 
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
+from math import inf
 from typing import Any
 
 from scheduler.dispatch.actions import Actions
@@ -15,7 +16,7 @@ from scheduler.dispatch.passes import Passes
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.dispatch.requests import Job, Part, PlainPart, Request, WorkflowKey
 from scheduler.dispatch.slice_table import SliceTable
-from scheduler.dispatch.slices import Slice
+from scheduler.dispatch.slices import Slice, SliceKey
 from scheduler.dispatch.workflow_queues import (
     FAILURES_MAX,
     FunctionState,
@@ -232,6 +233,17 @@ class Dispatcher:
         """Remove a slice; its pods get no batch, and what runs goes on."""
         self._passes.look_at_pods(self._slices.remove((namespace, gpu)), now_ms)
 
+    def take_tokens(self, key: SliceKey, pod: str, percent: int, cpus: int, end_ms: float) -> None:
+        """Take tokens of a slice for a batch that its owner begins itself, more than are free too.
+
+        Each call needs one of `give_tokens_back`.
+        """
+        self._passes.reopen(self._slices.take(key, pod, percent, cpus, end_ms))
+
+    def give_tokens_back(self, key: SliceKey, pod: str, now_ms: float) -> None:
+        """End such a batch, also when its slice is closed or removed meanwhile."""
+        self._passes.look_at_pods(self._slices.give_back(key, pod), now_ms)
+
     @property
     def slices(self) -> Sequence[Slice]:
         """All slices."""
@@ -336,7 +348,9 @@ class Dispatcher:
         self._passes.take_tokens(run)
         self._actions.begin(run)
 
-    def _leave_pod(self, run: Run, now_ms: float) -> dict[FunctionState, None]:
+    def _leave_pod(
+        self, run: Run, now_ms: float, *, tokens_until_ms: float = -inf
+    ) -> dict[FunctionState, None]:
         """End a run on its pod; return the functions whose rows may run instead."""
         run.ended = True
         pod = run.pod
@@ -345,15 +359,15 @@ class Dispatcher:
         function = self.functions[pod.function]
         if pod.name in function.pool.pods:
             function.pool.sort_in(pod)
-        return {function: None} | self._passes.give_tokens_back(pod, now_ms)
+        freed = self._passes.give_tokens_back(run, now_ms, at_ms=tokens_until_ms)
+        return {function: None} | freed
 
     def _fail(
         self, run: Run, now_ms: float, *, retryable: bool, alone: bool = False
     ) -> dict[FunctionState, None]:
         """End a run without an answer; return the functions whose rows may run instead."""
-        if not alone:  # a server that refuses a batch has ended it; else it may go on there
-            self._passes.keep_tokens(run)
-        freed = self._leave_pod(run, now_ms)
+        # A server that refuses a batch has ended it; else it may go on there.
+        freed = self._leave_pod(run, now_ms, tokens_until_ms=-inf if alone else run.end_ms)
         for job in reversed(run.jobs):
             if job.request.ended:
                 continue

@@ -67,34 +67,39 @@ class Passes:
 
     def look_at_pods(self, pods: Iterable[Pod], now_ms: float) -> None:
         """Begin batches after a change of the slice of some pods."""
-        self.look_by_deadline(self._reopen(pods), now_ms)
+        self.look_by_deadline(self.reopen(pods), now_ms)
         self._reschedule()
 
     def take_tokens(self, run: Run) -> None:
         """Take the tokens of a run that begins."""
         pod = run.pod
         if (gpu_slice := pod.slice) is not None:
-            gpu_slice.take(pod.name, pod.share.gpu_percent, pod.share.cpu, run.end_ms)
-            self._reopen(self._slices.members(gpu_slice.key))
+            share = pod.share
+            self.reopen(
+                self._slices.take(gpu_slice.key, pod.name, share.gpu_percent, share.cpu, run.end_ms)
+            )
 
-    def keep_tokens(self, run: Run) -> None:
-        """Keep the tokens of a run that fails until its predicted end."""
-        if run.pod.slice is not None:
-            self._slices.keep(run.pod, run.end_ms)
-            self._reschedule()
-
-    def give_tokens_back(self, pod: Pod, now_ms: float) -> dict[FunctionState, None]:
-        """Give back the tokens of a pod without a run; return functions that may use them."""
-        return self._reopen(self._slices.give_back(pod, now_ms))
+    def give_tokens_back(
+        self, run: Run, now_ms: float, *, at_ms: float = -inf
+    ) -> dict[FunctionState, None]:
+        """Give back the tokens of a run now or at a time to come; return who may use them now."""
+        if run.pod.slice is None:
+            return {}
+        key = run.pod.slice.key
+        if at_ms <= now_ms:
+            return self.reopen(self._slices.give_back(key, run.pod.name))
+        self._slices.give_back_at(key, run.pod.name, at_ms)
+        self._reschedule()
+        return {}
 
     def wake(self, now_ms: float) -> None:
         """Look at the functions whose time has come."""
-        functions = self._reopen(self._slices.change(now_ms))
+        functions = self.reopen(self._slices.change(now_ms))
         functions |= {f: None for f in self._functions.values() if f.wake_ms <= now_ms}
         self.look(functions, now_ms)
         self._reschedule()
 
-    def _reopen(self, pods: Iterable[Pod]) -> dict[FunctionState, None]:
+    def reopen(self, pods: Iterable[Pod]) -> dict[FunctionState, None]:
         """Update which pods of a slice are open; return the functions of those that are."""
         functions: dict[FunctionState, None] = {}
         for pod in pods:

@@ -1,6 +1,7 @@
 """Slices of a dispatcher, and the pooled pods in each."""
 
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from math import inf
 
 from scheduler.dispatch.pods import Pod
@@ -21,7 +22,8 @@ class SliceTable:
     def __init__(self) -> None:
         self._slices: dict[SliceKey, Slice] = {}
         self._members: dict[SliceKey, dict[Pod, None]] = {}
-        self._kept_ms: dict[Pod, float] = {}  # until when, of a pod whose run failed
+        # Batches without an answer whose process may go on: until when, slice, and name of the pod.
+        self._later_ends: list[tuple[float, SliceKey, str]] = []
         self.changes_at_ms = inf
 
     def all(self) -> list[Slice]:
@@ -32,10 +34,6 @@ class SliceTable:
         """Return the slice that a pool holds; None without one."""
         gpu_slice = self._slices.get(key)
         return gpu_slice if gpu_slice is not None and gpu_slice.percent > 0 else None
-
-    def members(self, key: SliceKey) -> Iterable[Pod]:
-        """Return the pods in a slice."""
-        return self._members.get(key, ())
 
     def set(self, new: Slice, now_ms: float) -> Iterable[Pod]:
         """Add or replace a slice; return its pods."""
@@ -78,29 +76,30 @@ class SliceTable:
         self._members.setdefault(key, {})[pod] = None
 
     def leave(self, pod: Pod) -> None:
-        """Remove a pod; the tokens of its runs are given back at their predicted ends."""
+        """Remove a pod; the tokens of its batches stay until each is given back."""
         if pod.slice is not None:
             key = pod.slice.key
             self._members[key].pop(pod, None)
             self._forget(key)
 
-    def keep(self, pod: Pod, end_ms: float) -> None:
-        """Keep a pod's tokens at least so long: nobody knows what its process does."""
-        self._kept_ms[pod] = max(self._kept_ms.get(pod, -inf), end_ms)
-        self._schedule()
+    def take(
+        self, key: SliceKey, pod: str, percent: int, cpus: int, end_ms: float
+    ) -> Iterable[Pod]:
+        """Take a pod's tokens for a batch; return the pods of the slice."""
+        self._slices[key].take(pod, percent, cpus, end_ms)
+        return self._members[key]
 
-    def give_back(self, pod: Pod, now_ms: float) -> Iterable[Pod]:
-        """Give back the tokens of a pod without a run; return the pods that may use them."""
-        if pod.slice is None or pod.runs or self._kept_ms.get(pod, -inf) > now_ms:
-            return ()
-        # The pod's own slice may be replaced, once the pod was removed.
-        gpu_slice = self._slices.get(pod.slice.key)
-        if gpu_slice is None:
-            return ()
-        gpu_slice.give_back(pod.name)
-        if self._kept_ms.pop(pod, None) is not None:
-            self._schedule()
-        return self.members(gpu_slice.key)
+    def give_back(self, key: SliceKey, pod: str) -> Iterable[Pod]:
+        """End a batch of a pod in a slice; return the pods that may use its tokens."""
+        self._slices[key].give_back(pod)
+        members = self._members[key]
+        self._forget(key)
+        return members
+
+    def give_back_at(self, key: SliceKey, pod: str, end_ms: float) -> None:
+        """End a batch at a time to come: nobody knows what the pod's process does until then."""
+        heappush(self._later_ends, (end_ms, key, pod))
+        self._schedule()
 
     def change(self, now_ms: float) -> list[Pod]:
         """Open the slices, and give back the tokens, whose time has come; return their pods."""
@@ -111,11 +110,8 @@ class SliceTable:
             if not gpu_slice.is_open and gpu_slice.open_from_ms <= now_ms:
                 gpu_slice.is_open = True
                 pods += self._members[key]
-        for pod in [pod for pod, kept_ms in self._kept_ms.items() if kept_ms <= now_ms]:
-            del self._kept_ms[pod]
-            pods += self.give_back(pod, now_ms)
-            if pod.slice is not None:
-                self._forget(pod.slice.key)
+        while self._later_ends and self._later_ends[0][0] <= now_ms:
+            pods += self.give_back(*heappop(self._later_ends)[1:])
         self._schedule()
         return pods
 
@@ -129,4 +125,5 @@ class SliceTable:
 
     def _schedule(self) -> None:
         times_ms = [slice_.open_from_ms for slice_ in self._slices.values() if not slice_.is_open]
-        self.changes_at_ms = min([*times_ms, *self._kept_ms.values()], default=inf)
+        times_ms += [end_ms for end_ms, *_ in self._later_ends[:1]]
+        self.changes_at_ms = min(times_ms, default=inf)

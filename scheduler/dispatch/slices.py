@@ -3,6 +3,9 @@
 A pooled pod holds GPU memory alone while it is idle. It takes tokens, its percent and its vCPUs,
 from the slice of its GPU when a batch begins, and gives them back when its last batch has ended. So
 the shares of all pods may exceed the slice, and those that run never do.
+
+Batches are counted by the name of their pod: a process that another pod object stands for, because
+its server has changed, may still have some.
 """
 
 from math import inf
@@ -28,6 +31,10 @@ class Tokens(NamedTuple):
     percent: int
     cpus: int
     end_ms: float
+    batches: int
+
+
+NO_TOKENS = Tokens(0, 0, -inf, 0)
 
 
 class Slice:
@@ -108,21 +115,31 @@ class Slice:
         """Return true if a batch of a pod may begin now; a pod that runs has its tokens."""
         if not self.is_open:
             return False
-        if pod in self._tokens or not self.is_limited:
+        if not self.is_limited:
             return True
-        return percent <= self.percent - self.used_percent and cpus <= self.cpus - self.used_cpus
+        had = self._tokens.get(pod, NO_TOKENS)
+        if percent <= had.percent and cpus <= had.cpus:
+            return True
+        free_percent, free_cpus = self.percent - self.used_percent, self.cpus - self.used_cpus
+        return percent - had.percent <= free_percent and cpus - had.cpus <= free_cpus
 
     def take(self, pod: str, percent: int, cpus: int, end_ms: float) -> None:
-        """Take a pod's tokens, which it may have already; its last batch ends at ``end_ms``."""
-        if pod not in self._tokens and self.is_limited:
-            self.used_percent += percent
-            self.used_cpus += cpus
-        self._tokens[pod] = Tokens(percent, cpus, end_ms)
+        """Take a pod's tokens for a batch that ends at ``end_ms``; it may have them already."""
+        had = self._tokens.get(pod, NO_TOKENS)
+        percent, cpus = max(percent, had.percent), max(cpus, had.cpus)
+        if self.is_limited:
+            self.used_percent += percent - had.percent
+            self.used_cpus += cpus - had.cpus
+        self._tokens[pod] = Tokens(percent, cpus, max(end_ms, had.end_ms), had.batches + 1)
 
     def give_back(self, pod: str) -> None:
-        """Give a pod's tokens back, if it has any."""
-        tokens = self._tokens.pop(pod, None)
-        if tokens is not None and self.is_limited:
+        """End a batch of a pod; give its tokens back if that was its last one."""
+        tokens = self._tokens[pod]
+        if tokens.batches > 1:
+            self._tokens[pod] = tokens._replace(batches=tokens.batches - 1)
+            return
+        del self._tokens[pod]
+        if self.is_limited:
             self.used_percent -= tokens.percent
             self.used_cpus -= tokens.cpus
 

@@ -132,11 +132,11 @@ class Binder:
         try:
             await self._ownership.ensure(self._remaining_s(deadline_s))
             if await self._is_bound_already(args, deadline_s):
-                state.metrics.binds.labels("repeated").inc()
+                state.metrics.bind_ended("repeated")
                 return
             pod = await self._pending_pod(args, deadline_s)
         except RefusedError:
-            state.metrics.binds.labels("refused").inc()
+            state.metrics.bind_ended("refused")
             raise
         changed = await self._bind_version(pod, args, deadline_s, may_have_changed=True)
         if changed is not None:
@@ -172,7 +172,7 @@ class Binder:
             period = self._ownership.period
             reserved = None if pod.function_pod is None else self._reserve(pod, args)
         except RefusedError:
-            state.metrics.binds.labels("refused").inc()
+            state.metrics.bind_ended("refused")
             raise
         assumed, grant = reserved or (None, None)
         annotations = {}
@@ -304,7 +304,7 @@ class Binder:
         outcome = result.outcome
         if outcome is BindOutcome.BOUND and result.pod and period != self._ownership.period:
             outcome = BindOutcome.ALREADY_BOUND  # the grant may be another owner's, and equal
-        state.metrics.binds.labels(outcome.name.lower()).inc()
+        state.metrics.bind_ended(outcome.name.lower())
         if outcome is not BindOutcome.UNKNOWN:
             self._unanswered.pop(binding.uid, None)
         if outcome is BindOutcome.BOUND:

@@ -105,7 +105,7 @@ async def _answer(
     began_s = time.perf_counter()
     body = await read_bytes(request, limit_mib=service.settings.body_max_mib)
     content = await call(service, body)
-    service.metrics.call_duration.labels(verb).observe(time.perf_counter() - began_s)
+    service.metrics.call_ended(verb, time.perf_counter() - began_s)
     return Response(content, media_type="application/json")
 
 

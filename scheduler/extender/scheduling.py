@@ -1,7 +1,7 @@
 """Scheduling of one pod: plan it, try the candidates on nodes, return one `Decision`."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from scheduler.extender.nominations import Nomination, Nominations
@@ -201,10 +201,9 @@ class Scheduler:
             affinities=self._affinities(pod),
         )
 
-    @contextmanager
     def _reserved_for_others(
         self, pod: PendingPod, *, ignore_other_groups: bool = False
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Reserve what the pod must not take; the block must not await.
 
         Nominated and promised shares, and for a holder the GPUs of which its pool has a slice.
@@ -216,8 +215,7 @@ class Scheduler:
             for slice_ in self._slices_of_holder(pod)
         ]
         promised = self.promises.against(pod.uid, is_own=True if ignore_other_groups else None)
-        with self.nominations.reserved(fleet, pod, [*of_pool, *promised]):
-            yield
+        return self.nominations.reserved(fleet, pod, [*of_pool, *promised])
 
     def _slices_of_holder(self, pod: PendingPod) -> list[GpuSlice]:
         holder = pod.function_pod

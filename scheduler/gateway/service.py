@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from scheduler.cluster.leases import LeaseClient
+from scheduler.cluster.leases import SHARD_LABELS, LeaseClient
 from scheduler.cluster.owner_lease import boottime_s
 from scheduler.cluster.reflector_group import unsynced_reason
 from scheduler.cluster.resource import (
@@ -32,7 +32,7 @@ from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.replicas.peers import Peers
-from scheduler.gateway.replicas.replicas import LEASE_LABELS, ReplicaLeases, ReplicatedGateway
+from scheduler.gateway.replicas.replicas import ReplicaLeases, ReplicatedGateway
 from scheduler.gateway.scaling.pod_writes import PodClient
 from scheduler.gateway.scaling.slice_fence import SliceFence
 from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
@@ -128,7 +128,7 @@ class GatewayService:
         if gateway.peers:
             leases = ReplicaLeases(
                 gateway,
-                link.leases(gateway.pod_namespace, LEASE_LABELS),
+                link.leases(gateway.pod_namespace, SHARD_LABELS),
                 client,
                 clock=environment.lease_clock,
                 peers=environment.peers,

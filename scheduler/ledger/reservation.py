@@ -64,7 +64,7 @@ class Reservation:
 
     def as_confirmed(self) -> "Reservation":
         """Return the same reservation, seen in the cluster."""
-        return replace(self, assumed_at_s=None)
+        return self if self.confirmed else replace(self, assumed_at_s=None)
 
     def with_grant(self, grant: Grant) -> "Reservation":
         """Return the reservation with the part of a GPU that a grant gives the pod."""

@@ -48,7 +48,7 @@ class Catalogue:
             names = listed(sorted(n for space, n in self.workflows if space == namespace))
             raise UnknownDocumentError(
                 f"workflow {namespace}/{name} is not known (namespace {namespace} has: {names}); "
-                "create the Workflow, or correct the pod's label"
+                "create the Workflow, or correct the name"
             )
         return workflow
 

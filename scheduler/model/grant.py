@@ -14,6 +14,7 @@ from scheduler.model.message_text import quoted
 from scheduler.model.pod import CPU_MAX, FunctionPod
 from scheduler.model.pod_fields import QUEUED_MAX, PodError, integer_of
 
+_PLAN_JSON = json.JSONEncoder(separators=(",", ":"), sort_keys=True)
 _MEMORY = re.compile(r"0=(?P<mib>[1-9]\d{0,8})M", re.ASCII)
 
 
@@ -105,7 +106,7 @@ def grant_annotations(grant: Grant) -> dict[str, str]:
     annotations = {
         names.ANNOTATION_GPU: grant.gpu_uuid,
         names.ANNOTATION_GPU_PERCENT: str(grant.gpu_percent),
-        names.ANNOTATION_PLAN: json.dumps(grant.plan, separators=(",", ":"), sort_keys=True),
+        names.ANNOTATION_PLAN: _PLAN_JSON.encode(grant.plan),
     }
     if grant.pool != names.POOL_HOLDER:
         annotations[names.ANNOTATION_GPU_MEMORY] = f"0={grant.memory_mib}M"

@@ -11,6 +11,7 @@ from scheduler.model.quantity import QuantityError
 
 QUEUED_MAX = 1_000_000
 RATE_MAX = 1e9
+_WHOLE = re.compile(r"\d{1,9}", re.ASCII)
 _RATE = re.compile(r"(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,12})?(?:Z|[+-]\d\d:\d\d)", re.ASCII
@@ -70,11 +71,7 @@ def rate_rps_of(annotations: Mapping[str, Any]) -> float | None:
 def integer_of(annotations: Mapping[str, Any], key: str, minimum: int, maximum: int) -> int:
     """Parse the whole number of an annotation."""
     text = annotations.get(key)
-    if (
-        isinstance(text, str)
-        and re.fullmatch(r"\d{1,9}", text, re.ASCII)
-        and minimum <= int(text) <= maximum
-    ):
+    if isinstance(text, str) and _WHOLE.fullmatch(text) and minimum <= int(text) <= maximum:
         return int(text)
     raise PodError(
         f"annotation {key}: {quoted(text)} must be a whole number from {minimum} to {maximum}"

@@ -111,6 +111,38 @@ def has_twin(
     return False
 
 
+@njit(b1(FLEET_TYPE, FLOAT64_ARRAY, f8, f8, i8, i8), nogil=True, cache=True, inline="always")
+def are_equal(
+    fleet: FleetArrays,
+    gpu_ready_ms: Float64Array,
+    now_ms: float,
+    cold_ms: float,
+    node_row: int,
+    second_row: int,
+) -> bool:
+    """Return true if two nodes have the same vCPUs free, and equal GPUs in the same order."""
+    count = fleet.node_gpus[node_row]
+    if (
+        fleet.node_gpus[second_row] != count
+        or fleet.node_free_cpu_milli[second_row] != fleet.node_free_cpu_milli[node_row]
+    ):
+        return False
+    gpu, second = int(fleet.node_first_gpu[node_row]), int(fleet.node_first_gpu[second_row])
+    for _ in range(count):
+        if (
+            fleet.gpu_free_percent[gpu] != fleet.gpu_free_percent[second]
+            or fleet.gpu_free_memory_mib[gpu] != fleet.gpu_free_memory_mib[second]
+            or fleet.gpu_free_clients[gpu] != fleet.gpu_free_clients[second]
+            or fleet.gpu_model[gpu] != fleet.gpu_model[second]
+            or start_time_ms(gpu_ready_ms, gpu, now_ms, cold_ms)
+            != start_time_ms(gpu_ready_ms, second, now_ms, cold_ms)
+        ):
+            return False
+        gpu += 1
+        second += 1
+    return True
+
+
 @njit(
     i8(FLEET_TYPE, MIX_TYPE, i8, i8, i8, i8, i8, INT64_ARRAY),
     nogil=True,
@@ -182,15 +214,26 @@ def minimize_growth(
     ``growths``, that of `growth` on the GPU; and ``node_free_percent``, the free share of all GPUs
     of the model on the node. Equal growths are ordered as `kernels.choose_gpu` does to pack.
     """
+    last, last_start_ms = -1, 0.0
     for i in range(node_rows.shape[0]):
         growths[i] = node_free_percent[i] = 0
         if gpu_rows[i] < 0:
             continue
         row = node_rows[i]
         first = int(fleet.node_first_gpu[row])
+        start_ms = start_time_ms(gpu_ready_ms, gpu_rows[i], now_ms, cold_ms)
+        # Many nodes are equal, such as those that are empty.
+        if (
+            last >= 0
+            and start_ms == last_start_ms
+            and are_equal(fleet, gpu_ready_ms, now_ms, cold_ms, row, node_rows[last])
+        ):
+            growths[i], node_free_percent[i] = growths[last], node_free_percent[last]
+            gpu_rows[i] = first + gpu_rows[last] - fleet.node_first_gpu[node_rows[last]]
+            continue
+        last, last_start_ms = i, start_ms
         free_cpu_milli = fleet.node_free_cpu_milli[row]
         node_free_percent[i] = sum_node(fleet, mix, row, model, usable)
-        start_ms = start_time_ms(gpu_ready_ms, gpu_rows[i], now_ms, cold_ms)
         best = -1
         for gpu in range(first, first + fleet.node_gpus[row]):
             if (

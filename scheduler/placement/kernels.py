@@ -46,6 +46,7 @@ from scheduler.placement.scores import (
     ),
     nogil=True,
     cache=True,
+    inline="always",
 )  # fmt: skip
 def choose_gpu(
     fleet: FleetArrays,
@@ -153,7 +154,7 @@ def first_feasible(
     return -1
 
 
-@njit(i8(i8, i8, b1, INT64_ARRAY), nogil=True, cache=True)
+@njit(i8(i8, i8, b1, INT64_ARRAY), nogil=True, cache=True, inline="always")
 def affinity_score(row: int, home: int, warm: bool, predecessors: Int64Array) -> int:  # noqa: FBT001
     """Return the score of a node that the pod prefers; 0 for any other."""
     for predecessor in predecessors:

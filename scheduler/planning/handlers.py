@@ -308,10 +308,11 @@ class PodHandler:
         # A later deletion, by force, does not shorten the grace period of an earlier one.
         earlier = self._ledger.reservation(pod.uid)
         grace_s = max(grace_period_s(pod.raw), 0.0 if earlier is None else earlier.grace_s)
-        cpu_milli = requested_cpu_milli(pod.raw)
-        if grant is not None and pod.function_pod is not None:
+        function_pod = pod.function_pod
+        if grant is None or function_pod is None:
+            cpu_milli = requested_cpu_milli(pod.raw)
+        else:
             # The planned vCPUs count where the container does not request them.
-            function_pod = pod.function_pod
             if grant.pool != function_pod.pool:
                 function_pod = replace(function_pod, pool=grant.pool)
             cpu_milli = cpu_request(function_pod).with_configuration(grant.cpu)

@@ -23,6 +23,7 @@ from scheduler.workflow_metrics import PHASES, WorkflowMetrics
 _CALL_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _PLAN_SECONDS = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 100e-3, 1)
 _OUTCOMES = ("expanded", "cut_by_time", "cut_by_cost")
+_VERBS = ("filter", "prioritize", "bind", "preempt")
 _BINDS = ("bound", "already_bound", "repeated", "refused", "unknown")
 
 
@@ -61,14 +62,14 @@ class Metrics(WorkflowMetrics):
             buckets=_CALL_SECONDS,
             registry=registry,
         )
+        self._calls = {verb: self.call_duration.labels(verb) for verb in _VERBS}
         self.binds = Counter(
             "esg_bind",
             "Bind calls by result.",
             ["result"],
             registry=registry,
         )
-        for result in _BINDS:
-            self.binds.labels(result)
+        self._bind_results = {result: self.binds.labels(result) for result in _BINDS}
         self.overcommitted = Gauge(
             "esg_gpu_overcommitted",
             "GPUs whose grants exceed their capacity; should be 0.",
@@ -118,13 +119,22 @@ class Metrics(WorkflowMetrics):
             if (namespace, function, function) not in self.stages:
                 self.end_stage(namespace, function, function)
 
+    def call_ended(self, verb: str, seconds: float) -> None:
+        """Count a call of kube-scheduler."""
+        self._calls[verb].observe(seconds)
+
+    def bind_ended(self, result: str) -> None:
+        """Count a bind call."""
+        self._bind_results[result].inc()
+
     def planned(self, plan: Plan, seconds: float) -> None:
         """Count a search."""
         self.plan_duration.observe(seconds)
         if not plan.exact:
             self.plans_inexact.inc()
         for outcome, states in self._states_of.items():
-            states.inc(getattr(plan.effort, outcome))
+            if count := getattr(plan.effort, outcome):
+                states.inc(count)
 
     def batch_granted(self, pod: FunctionPod, batch: int) -> None:
         """Count the batch of a bound pod, unless its stage was deleted in the meantime."""

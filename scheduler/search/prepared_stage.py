@@ -82,9 +82,10 @@ def fleet_tables(
     profiled = {table.model: table for table in tables.of(function)}
     model = next((model for model in fleet.models if model in profiled), None)
     if model is None:
+        models = ", ".join(fleet.models)
         raise PlanningError(
-            f"stage {stage}: function {function} is profiled on {', '.join(profiled)}, and the "
-            f"cluster has {', '.join(fleet.models) or 'no GPU'}; profile it on one of these"
+            f"stage {stage}: function {function} is profiled on {', '.join(profiled)}, "
+            + (f"not on {models}; profile it there" if models else "and the cluster has no GPU")
         )
     refusal = fleet.refusal(model, profiled[model].configurations)
     raise NoNodeError(f"stage {stage}: no node can hold function {function}: {refusal}")

@@ -170,7 +170,7 @@ class PreparedWorkflow:
         if name not in self._names:
             raise UnknownDocumentError(
                 f"workflow {'/'.join(self.workflow.key)} has no stage {name!r} (stages are "
-                f"{', '.join(s.name for s in self.workflow.spec.stages)}); correct the pod's label"
+                f"{', '.join(s.name for s in self.workflow.spec.stages)}); correct the name"
             )
         return self._names.index(name)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.cluster.owner_lease import LEASE_NAME
+from scheduler.cluster.leases import SHARD_LABELS
+from scheduler.cluster.owner_lease import LEASE_NAME, STATUS_LEASE_NAME
 from scheduler.model.grant import Grant, grant_annotations
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT, TAINT_NO_EMPTY_GPU
 from tests.chart.rendering import render
@@ -63,9 +64,11 @@ def test_nodes_and_leases_are_cleaned(cluster, kubeconfig):
         {"key": "foreign", "effect": "NoSchedule"},
     ]
     cluster.api.patch("/api/v1/nodes/node-001", {"spec": {"taints": taints}})
-    for name in ("esg-scheduler", LEASE_NAME, "another"):
-        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {}}
-        cluster.api.create(lease | {"metadata": {"name": name, "namespace": NAMESPACE}})
+    labels = {"esg-gateway-shard-0": SHARD_LABELS, "esg-gateway-a-shard-7": SHARD_LABELS}
+    for name in ("esg-scheduler", LEASE_NAME, STATUS_LEASE_NAME, *labels, "another"):
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": labels.get(name, {})}
+        cluster.api.create(lease | {"metadata": metadata})
     try:
         first = clean_up(kubeconfig, f"--lease={NAMESPACE}/esg-scheduler")
         again = clean_up(kubeconfig, f"--lease={NAMESPACE}/esg-scheduler")
@@ -76,6 +79,9 @@ def test_nodes_and_leases_are_cleaned(cluster, kubeconfig):
             "node node-001: inventory and capacity removed",
             f"lease {NAMESPACE}/esg-scheduler removed",
             f"lease {NAMESPACE}/{LEASE_NAME} removed",
+            f"lease {NAMESPACE}/{STATUS_LEASE_NAME} removed",
+            f"lease {NAMESPACE}/esg-gateway-a-shard-7 removed",
+            f"lease {NAMESPACE}/esg-gateway-shard-0 removed",
         ]
         assert (again.returncode, again.stdout) == (0, "")
         nodes = cluster.api.items("/api/v1/nodes")

@@ -1,5 +1,7 @@
 """One GPU's MPS daemon: its start, its checks, and its restarts."""
 
+import asyncio
+import gc
 import os
 import subprocess
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.agent.mps import daemon
+from scheduler.agent.mps.clients import MpsClients
 from scheduler.agent.mps.control import ControlError, DaemonFolders
 from scheduler.agent.mps.daemon_state import DaemonState
 from scheduler.agent.mps.shared_memory import remove_unused
@@ -235,6 +238,28 @@ async def test_temporary_fault_needs_no_restart(daemons):
         daemons.fault(UUID, servers={"4711": "ACTIVE"})
         await running.ready()
     assert len(daemons.starts(UUID)) == 1
+
+
+@pytest.mark.slow
+async def test_checks_leave_no_futures(daemons):
+    """A daemon runs for months, so nothing may grow with the number of its checks."""
+
+    class CheckedClients(MpsClients):
+        checks = 0
+
+        def observe(self, clients, *, faulty):
+            self.checks += 1
+            super().observe(clients, faulty=faulty)
+
+    def futures():
+        return sum(type(referent) is asyncio.Future for referent in gc.get_objects())
+
+    async with running_daemon(daemons) as running:
+        clients = running.daemon.clients = CheckedClients(pod_of=lambda _: None)
+        await until(lambda: clients.checks > 2)
+        before = futures()
+        await until(lambda: clients.checks > 22)
+        assert futures() - before < 10
 
 
 @pytest.mark.slow

@@ -275,12 +275,6 @@ def test_an_ephemeral_container_may_not_request_gpus(guarded: Api, variables: li
         guarded.delete(path, grace_s=0)
 
 
-@pytest.mark.usefixtures("helm_built")
-def test_the_file_is_the_charts() -> None:
-    """`make guards` renders it."""
-    assert guards_file.PATH.read_text(encoding="utf-8") == guards_file.text()
-
-
 def test_annotations_of_devices_are_part_of_a_grant(guarded: Api) -> None:
     """Those of the container toolkit: nobody changes them on a function pod, or binds with them."""
     key = "nvidia.cdi.k8s.io/container.main"

@@ -103,7 +103,8 @@ def test_a_plan_for_these_nodes(tmp_path, options, vcpus):
     result = esg(*arguments, *options, "--json")
     if vcpus is None:
         assert result.exit_code == 1
-        assert "and the cluster has no GPU" in result.output
+        message = f"error: {nodes_file}: no Node has a GPU of model other; there are {MODEL}"
+        assert message in result.output
     else:
         assert {c["cpu"] for c in json.loads(result.stdout)["candidates"]} == vcpus
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.harness import GUIDE, answer, refusal, simulate
-from tests.signals import hear_ctrl_c
 from workbench.series import executors
 
 ESG = str(Path(sys.executable).with_name("esg"))
@@ -55,7 +54,6 @@ def start(folder, *arguments, hash_seed="random"):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - no other thread forks
     )
 
 

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from scheduler.cluster.reflector import WATCH_S, Reflector
 from scheduler.cluster.resource import PODS
 from tests.cluster.factories import pod
@@ -82,6 +84,22 @@ async def test_long_line(server, api, listener):
     assert report == ("upsert", "big")
     annotations = listener.objects["big"]["metadata"]["annotations"]
     assert len(annotations["esg-scheduler.io/plan"]) == 1_500_000
+
+
+@pytest.mark.parametrize("value", [r'"\ud800"', 300 * "[" + 300 * "]"], ids=("surrogate", "deep"))
+async def test_unusual_json(value, server, api, listener):
+    """A watch passes an object with a lone surrogate, or of many levels."""
+    stored = pod("odd")
+    stored["metadata"] |= {"resourceVersion": "500", "managedFields": "VALUE"}
+    line = json.dumps({"type": "ADDED", "object": stored}).replace('"VALUE"', value)
+
+    async with running(Reflector(api, PODS, listener)):
+        await server.watched(PODS)
+        await listener.next()
+        server.say_bytes(PODS, line.encode() + b"\n")
+        report = await listener.next()
+
+    assert report == ("upsert", "odd")
 
 
 async def test_lines_in_pieces(server, api, listener):

@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from scheduler.cli.commands import app
-from tests.signals import hear_ctrl_c
 from workbench.demo.summary import SLICES
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -35,7 +34,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - no other thread forks
             )
             stack.enter_context(demo)
             stack.callback(demo.send_signal, signal.SIGINT)

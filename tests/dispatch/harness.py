@@ -42,12 +42,23 @@ class Owner:
     def open_runs(self):
         return [run for run in self.runs if not run.ended]
 
-    def pod(self, name, function="f0", *, cpu=1, percent=50, memory_mib=1_600, ready=True, **of):
-        """Add a pod at time 0."""
+    def pod(
+        self,
+        name,
+        function="f0",
+        *,
+        cpu=1,
+        percent=50,
+        memory_mib=1_600,
+        ready=True,
+        now_ms=0.0,
+        **of,
+    ):
+        """Add a pod."""
         state = PodState.READY if ready else PodState.STARTING
         share = Share(GPU, cpu, percent, memory_mib)
         pod = Pod(name, (SPACE, function), share, state=state, **of)
-        self.dispatcher.add_pod(pod, 0.0)
+        self.dispatcher.add_pod(pod, now_ms)
         return pod
 
     def arrive(self, payload=None, *, now_ms=0.0, name="w", **of):

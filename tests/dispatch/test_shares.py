@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler.dispatch.pods import Share
 from scheduler.dispatch.scaling.pod_targets import DOUBLING_MS, PodTarget
-from scheduler.dispatch.scaling.scaler import Scaler
+from scheduler.dispatch.scaling.scaler import PodLimits, PodStart, Scaler
 from scheduler.dispatch.scaling.sizing import (
     PodPrices,
     Sizing,
@@ -98,6 +98,33 @@ def test_each_namespace_has_its_own_choice_of_shares():
         ("a", ["a"]),
         ("b", ["b"]),
     ]
+
+
+@pytest.mark.parametrize("cause", ["rate", "workflow", "limits", "failed start"])
+def test_shares_are_chosen_again_in_the_namespace_concerned(cause):
+    """A choice takes time, and the pods of all namespaces wait for it."""
+    scaler = scaler_of("a", "b", "c")
+    scaler.changes(0.0)
+    dispatcher = scaler._dispatcher
+    if cause == "rate":
+        for _ in range(1_000):
+            dispatcher.arrive(("b", "w"), None, now_ms=500.0)
+    elif cause == "workflow":
+        document = graph({"s0": ("f0",)}, namespace="b", slo_ms=500.0)
+        dispatcher.set_workflow(document, now_ms=500.0)
+    elif cause == "limits":
+        scaler.set_limits(("b", "f0"), PodLimits(pooled=True))
+    else:
+        scaler.start_failed(PodStart(("b", "f0"), Share(GPU, 1, 20, 100)), 500.0)
+    assert [choice.namespace for choice in scaler.share_choices(1_000.0)] == ["b"]
+
+
+@pytest.mark.parametrize(("function", "namespaces"), [("f0", ["a", "b"]), ("f1", [])])
+def test_a_profile_concerns_the_namespaces_that_use_it(function, namespaces):
+    scaler = scaler_of("a", "b")
+    scaler.changes(0.0)
+    scaler._dispatcher.set_profile(profile(function, [CHEAP]))
+    assert [choice.namespace for choice in scaler.share_choices(1_000.0)] == namespaces
 
 
 def test_a_choice_that_is_not_carried_out_is_asked_for_again():

@@ -108,6 +108,43 @@ def test_tokens_of_a_pod_that_runs_again_stay_until_both_runs_are_over():
     assert known.used_percent == 0
 
 
+def added_again(percent=50):
+    """Return an owner whose pod was removed in its run, and is there again with another share."""
+    owner, known = owner_of(), slice_of(80)
+    owner.dispatcher.set_slice(known, 0.0)
+    old = owner.pod("m", pooled=True, gpu="g", node="n")
+    owner.arrive()
+    owner.dispatcher.remove_pod(old, 50.0)
+    owner.pod("m", percent=percent, pooled=True, gpu="g", node="n", now_ms=50.0)
+    return owner, known
+
+
+def test_a_pod_that_is_added_again_has_the_tokens_of_both_runs():
+    """The run of the removed pod may go on until 100 ms, and the new one goes on after that."""
+    owner, known = added_again()
+    (again,) = owner.open_runs
+    owner.dispatcher.wake(100.0)
+    assert known.used_percent == 50
+    owner.dispatcher.run_ended(again, 150.0)
+    assert known.used_percent == 0
+
+
+def test_a_new_run_s_end_leaves_a_removed_pod_s_run_its_tokens():
+    owner, known = added_again()
+    owner.dispatcher.run_ended(owner.open_runs[0], 70.0)
+    assert known.used_percent == 50
+    owner.dispatcher.wake(100.0)
+    assert known.used_percent == 0
+
+
+@pytest.mark.parametrize(("percent", "begins"), [(30, True), (80, True), (81, False)])
+def test_a_pod_that_is_added_again_with_another_share_needs_the_difference(percent, begins):
+    """Its slice has 80 %, of which its former run holds 50."""
+    owner, known = added_again(percent)
+    assert bool(owner.open_runs) is begins
+    assert known.used_percent == (max(percent, 50) if begins else 50)
+
+
 def test_freed_tokens_go_to_the_row_that_is_due_first_of_all_functions():
     """Pods of both functions share a slice in which one of them runs at a time."""
     owner = two_functions()
@@ -191,7 +228,7 @@ GPUS = ("a", "b")
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["arrive", "arrive", "arrive", "end", "end", "fail", "pod", "gone", "set", "close"]
+            "arrive arrive arrive end end fail pod gone gone again again set close".split()  # noqa: SIM905
         ),
         st.integers(0, 7),
         st.floats(0.0, 60.0),
@@ -211,7 +248,7 @@ class Account:
             *(workflow([[], [0]], functions=f, name=f"w{i}") for i, f in enumerate(FUNCTIONS)),
         ]
         self.owner = Owner(documents)
-        self.slices, self.pods, self.numbers = {}, [], count()
+        self.slices, self.pods, self.gone, self.numbers = {}, [], [], count()
         self.unanswered_ms = {}  # run that failed: its predicted end
         for gpu in GPUS:
             self.set(gpu, 1, 0.0)
@@ -241,7 +278,7 @@ class Account:
             free = pod.share.gpu_percent <= known.free_percent and (
                 pod.share.cpu <= known.cpus - known.used_cpus
             )
-            has_tokens = bool(pod.runs) or any(run.pod is pod for run in self.unanswered_ms)
+            has_tokens = bool(pod.runs) or any(r.pod.name == pod.name for r in self.unanswered_ms)
             expected = known.is_open and len(pod.runs) < pod.slots and (has_tokens or free)
             assert pod.is_open == expected
             assert (pod in self.owner.dispatcher.functions[pod.function].pool.open) == expected
@@ -256,14 +293,21 @@ class Account:
             function, percent, cpu = (("f0", 50, 1), ("f1", 30, 2))[number // 2 % 2]
             name = f"p{next(self.numbers)}"
             options = {"pooled": True, "gpu": gpu, "node": gpu, "slots": 1 + number // 4}
-            self.pods.append(self.owner.pod(name, function, percent=percent, cpu=cpu, **options))
+            options |= {"percent": percent, "cpu": cpu}
+            self.pods.append(self.owner.pod(name, function, now_ms=now_ms, **options))
         elif kind == "set":
             self.set(gpu, number, now_ms)
         elif kind == "close":
             dispatcher.close_slice(SPACE, gpu, now_ms)
         elif kind == "gone" and self.pods:
-            lost = dispatcher.remove_pod(self.pods.pop(number % len(self.pods)), now_ms)
+            self.gone.append(self.pods.pop(number % len(self.pods)))
+            lost = dispatcher.remove_pod(self.gone[-1], now_ms)
             self.unanswered_ms |= {run: run.end_ms for run in lost}
+        elif kind == "again" and self.gone:
+            pod = self.gone.pop()
+            options = {"pooled": True, "gpu": pod.gpu, "node": pod.gpu, "slots": pod.slots}
+            options |= {"percent": pod.share.gpu_percent, "cpu": pod.share.cpu}
+            self.pods.append(self.owner.pod(pod.name, pod.function[1], now_ms=now_ms, **options))
         elif kind == "end" and run:
             dispatcher.run_ended(run, now_ms)
         elif kind == "fail" and run:

@@ -143,7 +143,7 @@ def test_huge_requests_of_bound_pods_are_counted_without_overflow(shared):
 
 
 WHO = {
-    "an unknown workflow": ({"workflow": "nowhere", "stage": "half"}, "workflow default/nowhere is not known (namespace default has: chain, lone-stage, unprofiled); create the Workflow, or correct the pod's label"),
+    "an unknown workflow": ({"workflow": "nowhere", "stage": "half"}, "workflow default/nowhere is not known (namespace default has: chain, lone-stage, unprofiled); create the Workflow, or correct the name"),
     "an unknown stage": ({"workflow": "chain", "stage": "third"}, "third"),
     "no stage": ({"workflow": "chain"}, "label esg-scheduler.io/stage is missing; set it to a stage of workflow 'chain'"),
     "an unknown function": ({"function": "nobody"}, "function nobody has no FunctionProfile; create one with that name"),

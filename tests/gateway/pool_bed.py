@@ -252,6 +252,9 @@ class ScriptedScaler:
     def forget_failures(self, function):
         self._backoffs.clear()
 
+    def remove_function(self, function):
+        pass
+
     def paused_until_ms(self, function, share=None):
         backoffs = self._backoffs.items()
         ends_ms = [b.retry_ms for start, b in backoffs if share in {None, start.share}]
@@ -320,11 +323,17 @@ class PoolBed(Bed):
         """Add workflow w of function f and its server."""
         self.runtime.set_profile(self.profile)
         self.runtime.set_workflow(workflow("w", {"f": ()}))
-        spec = {
+        self.set_server()
+
+    def set_server(self, **changed):
+        """Add the server, or change fields of its specification; None removes one."""
+        self.spec |= changed
+        whole = {
             "function": "f", "template": TEMPLATE, "protocol": "http-binary", "port": 8000,
             **self.spec,
         }  # fmt: skip
-        assert template_problem(spec["template"]) is None
+        spec = {field: value for field, value in whole.items() if value is not None}
+        assert template_problem(spec.get("template", TEMPLATE)) is None
         labels = {names.LABEL_GATEWAY_GROUP: self.group} if self.group else {}
         metadata = {"name": "s", "namespace": NAMESPACE, "uid": self.uid, "labels": labels}
         self.discovery.servers.upsert({"metadata": metadata, "spec": spec})

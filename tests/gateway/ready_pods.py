@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from scheduler.gateway.discovery.server_pods import ServerPod
-from scheduler.model.function_server import FunctionServer, FunctionServerSpec
+from scheduler.gateway.discovery.server_pods import ServerPod, pod_server
+from scheduler.model.function_server import FunctionServer
 
 NAMESPACE = "default"
 MODEL = "NVIDIA A100-SXM4-80GB"
@@ -22,13 +22,14 @@ def server(function: str, protocol: str = "http-binary", **fields: object) -> Fu
     return FunctionServer.model_validate({"metadata": metadata, "spec": spec})
 
 
-def ready_pod(function: str, number: int, spec: FunctionServerSpec, **changed: Any) -> ServerPod:
-    """Create a pod that the server's specification selects, as discovery reports it."""
+def ready_pod(number: int, document: FunctionServer, **changed: Any) -> ServerPod:
+    """Create a pod that the server selects, as discovery reports it."""
+    function = document.spec.function
     fields: dict[str, Any] = {
         "name": f"{NAMESPACE}/{function}-{number}",
         "uid": f"{function}-{number}",
         "function": (NAMESPACE, function),
-        "server": spec,
+        "server": pod_server(document),
         "host": "127.0.0.1",
         "gpu_model": MODEL,
         "cpu": 1,

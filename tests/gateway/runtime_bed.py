@@ -191,8 +191,7 @@ class Bed:
 
     def add_pod(self, function, number=0, protocol="http-binary", **changed):
         """Add a ready pod."""
-        spec = server(function, protocol).spec
-        self.runtime.add_pod(ready_pod(function, number, spec, **changed))
+        self.runtime.add_pod(ready_pod(number, server(function, protocol), **changed))
 
     def model(self, function, number=0):
         """Return the model server of a pod."""
@@ -264,7 +263,7 @@ class ProcessBed:
         """Add a ready pod whose model server listens on a port of the loopback; return its name."""
         document = server(self._function, protocol, port=port)
         self.runtime.set_server(document, profile(self._function))
-        pod = ready_pod(self._function, port, document.spec)
+        pod = ready_pod(port, document)
         self.runtime.add_pod(pod)
         return pod.name
 

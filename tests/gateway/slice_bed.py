@@ -70,8 +70,10 @@ class TimedFirstBatch(FirstBatchModel):
 
     async def infer(self, model, ranges, **options):
         if self.bed.first_batch_errors:
-            self.bed.gpus.begin(self.pod)  # it goes on without its connection
-            raise self.bed.first_batch_errors.pop()
+            error = self.bed.first_batch_errors.pop()
+            if error.retryable:
+                self.bed.gpus.begin(self.pod)  # it goes on without its connection
+            raise error
         await self.bed.gpus.run(self.pod)
         return await super().infer(model, ranges, **options)
 

@@ -274,6 +274,7 @@ SERVERS = st.builds(
     st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"]),
     st.sampled_from(["n", "n", "m"]),
     port=st.sampled_from([8000, 8000, 9000, 0]),
+    batching=st.sampled_from(["gateway", "none"]),
     selector=st.sampled_from([{"matchLabels": labels} for labels in ({"app": "f"}, {"tier": "x"})]),
 )
 PODS = st.builds(

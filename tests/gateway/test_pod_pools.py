@@ -140,6 +140,20 @@ async def test_nothing_is_decided_before_the_first_list():
 
 
 @virtually
+async def test_pods_start_and_end_with_the_shares_that_are_known():
+    """A choice of shares that fails is no reason to leave the pods as they are."""
+    async with gateway() as bed:
+
+        async def fail(now_ms):
+            raise ValueError
+
+        bed.scaler.choose_shares = fail
+        bed.scaler.wanted = 1
+        await asyncio.sleep(5)
+        assert len(bed.pods.created) == 1
+
+
+@virtually
 async def test_a_gateway_that_shuts_down_decides_nothing():
     """The next process does."""
     async with gateway() as bed:
@@ -259,6 +273,20 @@ async def test_creations_are_bounded():
         await asyncio.sleep(10)
         assert len(bed.pods.created) == 60
         assert highest == CREATIONS_MAX
+
+
+@virtually
+async def test_creations_that_end_before_their_first_request_do_not_count():
+    """A server that is lost as soon as pods are due, and comes back, gets its pods."""
+    async with gateway(maxPods=100) as bed:
+        bed.scaler.wanted = CREATIONS_MAX
+        bed.scaling.step()
+        bed.discovery.servers.replace([])
+        await asyncio.sleep(1)
+        assert bed.pods.created == []
+        bed.set_documents()
+        await asyncio.sleep(10)
+        assert len(bed.pods.created) == CREATIONS_MAX
 
 
 @virtually

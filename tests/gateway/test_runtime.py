@@ -17,7 +17,7 @@ from scheduler.oip.errors import MessageError
 from tests.examples import examples
 from tests.gateway.harness import eventually
 from tests.gateway.ready_pods import MODEL
-from tests.gateway.runtime_bed import bed, expected, rows
+from tests.gateway.runtime_bed import bed, expected, rows, workflow
 from tests.waiting import until
 
 CHAIN = {"a": (), "b": ("a",)}
@@ -217,6 +217,28 @@ async def test_an_error_of_the_gateway_ends_its_batch():
             await running.call("w", rows(1))
         assert raised.value.status == 500
         await running.call("w", rows(1))
+
+
+@pytest.mark.parametrize(
+    ("after", "stages"),
+    [({"b": ()}, ["a", "b", "b"]), ({"b": (), "a": ("b",)}, ["a", "b", "b", "a"])],
+    ids=["fewer stages", "another order"],
+)
+async def test_stages_change_during_a_batch(after, stages):
+    """The batch is reported under the stage that it was for, and the next call is served."""
+    async with bed() as running:
+        running.serve("w", CHAIN)
+        model = running.model("b")
+        model.gate.clear()
+        dropped = running.call("w", rows(1))
+        await model.begun.wait()
+        running.runtime.set_workflow(workflow("w", after))
+        with pytest.raises(CallError):
+            await dropped
+        answer = running.call("w", rows(1))
+        model.gate.set()
+        await answer
+        assert [batch.stage for batch in running.records.batches] == stages
 
 
 async def test_one_stage_alone():

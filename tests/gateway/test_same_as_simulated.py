@@ -148,9 +148,8 @@ def server_pod(pod):
     """Return a ready pod as discovery reports it."""
     gpu_model, cpu, gpu_percent, memory_mib = pod.share
     return ready_pod(
-        pod.function[1],
         0,
-        server(pod.function[1]).spec,
+        server(pod.function[1]),
         name=pod.name,
         uid=pod.name,
         gpu_model=gpu_model,

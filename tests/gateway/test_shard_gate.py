@@ -1,6 +1,7 @@
 """Documents and pods of owned shards, and batches that a former owner may still run."""
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from scheduler.model.function_server import FunctionServer
 from tests.gateway.factories import pod, profile, server, workflow
 from tests.gateway.harness import eventually
 from tests.gateway.listeners import RecordingListener
+from tests.virtual_loop import virtually
 
 POD = "n/p"
 SHARD = shard_of("n")
@@ -40,11 +42,12 @@ class Documents:
 class Bed:
     """A gate in front of two listeners; it knows one workflow, one server and one pod."""
 
-    def __init__(self, latency_ms=100.0):
+    def __init__(self, latency_ms=100.0, p95_ms=None):
         self.documents, self.listener = Documents(), RecordingListener()
         self.gate = ShardGate(self.documents, self.listener)
         document = profile().model_dump(by_alias=True)
-        document["spec"]["gpus"][0]["configurations"][0]["latencyMs"] = latency_ms
+        times = {"latencyMs": latency_ms, "p95Ms": p95_ms}
+        document["spec"]["gpus"][0]["configurations"][0].update(times)
         self.profile = FunctionProfile.model_validate(document)
         described = FunctionServer.model_validate(server())
         self.pod = server_pod(pod(), described, self.profile)
@@ -79,6 +82,18 @@ async def test_a_former_owners_runs_end_first():
     assert not bed.gate.is_held(SHARD)
 
 
+@pytest.mark.parametrize(("p95_ms", "wait_s"), [(None, 1.25), (1600.0, 2.0)])
+@virtually
+async def test_the_wait_covers_a_run_that_is_longer_than_the_mean(p95_ms, wait_s):
+    """It is that of slices: a quarter more than the profile's longest run."""
+    bed = Bed(latency_ms=1000.0, p95_ms=p95_ms)
+    bed.gate.open(SHARD, hold=True)
+    await asyncio.sleep(wait_s - 0.01)
+    assert bed.listener.open == set()
+    await asyncio.sleep(0.02)
+    assert bed.listener.open == {POD}
+
+
 async def test_a_held_pod_that_is_not_ready_waits_for_its_readiness():
     """The end of the wait does not make a pod ready."""
     bed = Bed(latency_ms=10.0)
@@ -88,6 +103,31 @@ async def test_a_held_pod_that_is_not_ready_waits_for_its_readiness():
     assert bed.listener.open == set()
     bed.gate.pod_ready(POD)
     assert bed.listener.open == {POD}
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "10.0.0.2"], ids=["the same", "another address"])
+@virtually
+async def test_a_held_pod_that_is_added_again_still_waits(host):
+    """A change of its address or of its server does not end the former owner's run."""
+    bed = Bed(latency_ms=60_000.0)
+    bed.gate.open(SHARD, hold=True)
+    await asyncio.sleep(30)
+    bed.gate.remove_pod(POD)
+    bed.gate.add_pod(replace(bed.pod, host=host))
+    await asyncio.sleep(29)
+    assert (set(bed.listener.pods), bed.listener.open) == ({POD}, set())
+    await asyncio.sleep(60)
+    assert bed.listener.open == {POD}
+
+
+@virtually
+async def test_a_held_pod_that_is_gone_gets_no_batch_after_the_wait():
+    """The end of the wait concerns the pods that are there."""
+    bed = Bed(latency_ms=10.0)
+    bed.gate.open(SHARD, hold=True)
+    bed.gate.remove_pod(POD)
+    await asyncio.sleep(1)
+    assert (bed.listener.pods, bed.gate.is_held(SHARD)) == ({}, False)
 
 
 @pytest.mark.parametrize("hold", [False, True])

@@ -66,6 +66,17 @@ async def test_processes_above_100_percent_never_run_above_the_slice():
 
 
 @virtually
+async def test_a_refused_first_batch_takes_no_tokens_from_the_batches_after_it():
+    """Pods whose model refuses zeros serve at once, before that batch could have ended."""
+    async with pooled_gateway() as bed:
+        bed.first_batch_errors = [ModelServerError(400, "no zeros")] * 3
+        await bed.serve(3)
+        assert bed.gpus.begun == 0
+        await asyncio.gather(*burst(bed, 9))
+        assert bed.gpus.most_percent == 100
+
+
+@virtually
 async def test_members_are_labelled_and_wait_for_the_slice():
     """A member that is ready runs nothing, not even its first batch, before the slice is open."""
     async with pooled_gateway() as bed:

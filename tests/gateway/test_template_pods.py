@@ -23,10 +23,10 @@ from tests.virtual_loop import run_virtually, virtually
 from workbench.profiles import builders as documents
 
 
-def profile():
+def profile(function="f", shares=((8, 10), (1, 40))):
     """A function of two shares: many vCPUs, or more of the GPU, which is dearer alone."""
-    rows = [(b, cpu, p, 10.0 * b) for cpu, p in ((8, 10), (1, 40)) for b in (1, 2, 8)]
-    return documents.profile("f", {MODEL: rows}, memory_mib=1_000)
+    rows = [(b, cpu, p, 10.0 * b) for cpu, p in shares for b in (1, 2, 8)]
+    return documents.profile(function, {MODEL: rows}, memory_mib=1_000)
 
 
 def gpu_node(name, memory_mib):
@@ -35,7 +35,11 @@ def gpu_node(name, memory_mib):
 
 
 class Gateway:
-    """A gateway with one server with a template, which wants a pod without a call.
+    """A gateway whose servers have a template, and want a pod without a call.
+
+    Args:
+        profiles: functions of the workflow.
+        served: functions with a server. Default: all.
 
     Attributes:
         pods: Pods of the API server.
@@ -43,7 +47,7 @@ class Gateway:
         template_pods: Pods as the gateway's process assembles them.
     """
 
-    def __init__(self, settings, nodes=()):
+    def __init__(self, settings, nodes=(), profiles=None, served=None):
         self._bed, self.pods, self.events = Bed(), Pods(), []
         self.template_pods = TemplatePods(
             self._bed.runtime,
@@ -54,22 +58,29 @@ class Gateway:
             link=SimpleNamespace(pods=self.pods, events=self, synced=lambda: True),
         )
         GpuNodes(self.template_pods.set_per_gpu).replace(nodes)
-        known, pools = profile(), self.template_pods.pools
-        self._servers = Discovery(pools, lambda _: known, pools)
+        known = {p.metadata.name: p for p in profiles or [profile()]}
+        pools = self.template_pods.pools
+        self._servers = Discovery(pools, known.get, pools)
         self.pods.handlers[settings.group] = self._servers.pods
         self._labels = {LABEL_GATEWAY_GROUP: settings.group} if settings.group else {}
-        self._bed.runtime.set_profile(known)
-        self._bed.runtime.set_workflow(workflow("w", {"f": ()}))
-        self.set_server("u")
+        for described in known.values():
+            self._bed.runtime.set_profile(described)
+        self._bed.runtime.set_workflow(workflow("w", dict.fromkeys(known, ())))
+        for name in served or known:
+            self.set_server(name)
 
-    def set_server(self, uid):
-        """Create the server, or replace it by one of another UID."""
+    def set_server(self, function="f", uid="u"):
+        """Create the server of a function, or replace it by one of another UID."""
         spec = {
-            "function": "f", "template": TEMPLATE, "protocol": "http-binary", "port": 1,
+            "function": function, "template": TEMPLATE, "protocol": "http-binary", "port": 1,
             "minPods": 1,
         }  # fmt: skip
-        metadata = {"name": "s", "namespace": NAMESPACE, "uid": uid, "labels": self._labels}
+        metadata = {"name": function, "namespace": NAMESPACE, "uid": uid, "labels": self._labels}
         self._servers.servers.upsert({"metadata": metadata, "spec": spec})
+
+    def remove_server(self, function):
+        """Delete the server of a function."""
+        self._servers.servers.delete({"metadata": {"name": function, "namespace": NAMESPACE}})
 
     def call(self):
         """Call the workflow."""
@@ -189,7 +200,7 @@ async def test_a_new_server_begins_with_the_first_pause():
     async with gateway.running():
         for _ in range(6):
             await gateway.next_failure()
-        gateway.set_server("of a new server")
+        gateway.set_server(uid="of a new server")
         await gateway.next_failure()
         assert "is created after 5 s" in gateway.events[-1]
 
@@ -223,6 +234,33 @@ def test_pods_hold_their_shares_where_a_gpu_has_no_memory_to_pool():
     roles, [event] = run_virtually(first_objects(settings, memory_mib=4_000))
     assert roles == {""}
     assert "its pods are reserved, not pooled: pods hold their shares: memory and MPS" in event
+
+
+async def next_holder_percent(gateway):
+    """Return the percent of the next holder that a gateway creates."""
+    gateway.pods.next_created.clear()
+    await gateway.pods.next_created.wait()
+    raw = gateway.pods.objects[gateway.pods.created[-1]]
+    assert raw["metadata"]["labels"]["esg-scheduler.io/pool"] == "holder"
+    requests = raw["spec"]["containers"][0]["resources"]["requests"]
+    return int(requests["esg-scheduler.io/gpu-percent"])
+
+
+@virtually
+async def test_a_removed_server_has_no_part_of_the_pool():
+    """The next slice is as large as if it had not been there, and no pod of it is wanted."""
+    settings = GatewaySettings(pods=True, share="pooled", holder_image="registry.example/esg:1")
+    nodes, profiles = [gpu_node("n1", 40_960)], [profile(), profile("g", [(1, 80)])]
+    alone = Gateway(settings, nodes, profiles, served=("f",))
+    async with alone.running():
+        percent_alone = await next_holder_percent(alone)
+    gateway = Gateway(settings, nodes, profiles)
+    async with gateway.running():
+        assert await next_holder_percent(gateway) > percent_alone
+        assert gateway.template_pods.pods_wanted((NAMESPACE, "g")) == 1
+        gateway.remove_server("g")
+        assert await next_holder_percent(gateway) == percent_alone  # the first found no room
+        assert gateway.template_pods.pods_wanted((NAMESPACE, "g")) == 0
 
 
 @pytest.mark.parametrize("group", ["", "a"])

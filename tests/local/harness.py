@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 ESG = str(Path(sys.executable).with_name("esg"))
-# As `tests.signals.hear_ctrl_c`, but without code in the fork: gRPC may run in this process.
-HEARS_CTRL_C = ("env", "--default-signal=INT")
 
 
 class LocalGateway:
@@ -49,7 +47,6 @@ class LocalGateway:
 async def started(*arguments, folder=None):
     """Run ``esg local`` in a folder; yield it at once."""
     process = await asyncio.create_subprocess_exec(
-        *HEARS_CTRL_C,
         ESG,
         "local",
         *map(str, arguments),

@@ -8,10 +8,10 @@ from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
-from scheduler.placement.candidates import CpuRequest
+from scheduler.placement.candidates import CandidateTable, CpuRequest
 from scheduler.placement.fragmentation import RequestClass, RequestMix
 from scheduler.placement.options import Limits
-from scheduler.placement.placement import place
+from scheduler.placement.placement import Placer, place
 from scheduler.placement.scores import FIT_MAX, HOME
 from scheduler.placement.scoring import Affinities
 from tests.examples import examples
@@ -108,6 +108,54 @@ def test_growths_and_their_gpus(ledger, request, mix):
             node = naive_node(ledger, name, "A100")
             assert (row, growths.growth[i]) == naive.least_growth(node, request, mix)
             assert growths.free_percent[i] == sum(max(gpu.percent, 0) for gpu in node.gpus)
+
+
+@examples(300)
+@given(data=st.data(), request=requests, mix=mixes)
+def test_a_node_next_to_equal_ones_as_if_it_were_alone(data, request, mix):
+    """The result for a node depends on no other one: many nodes are equal, or nearly so."""
+    reservations = st.tuples(st.sampled_from([0, 19, 47]), st.sampled_from([0, 1_000]))
+    kinds = data.draw(
+        st.lists(st.lists(reservations, min_size=1, max_size=3), min_size=1, max_size=2)
+    )
+    ledger = Ledger(LIMITS)
+    for name in NAMES:
+        kind = data.draw(st.sampled_from(kinds))
+        gpus = tuple(gpu(f"{name}-{i}", i) for i in range(len(kind)))
+        ledger.set_node(Node(name, gpus, data.draw(st.sampled_from([6_000, 16_000]))))
+        for device, (percent, memory_mib) in zip(gpus, kind, strict=True):
+            ledger.confirm(reserved(device.uuid, name, device.uuid, percent, memory_mib))
+    fleet = ledger.fleet
+    ready_ms = np.full(len(fleet.arrays.gpu_model), np.inf)
+    has_container = data.draw(st.lists(st.booleans(), min_size=12, max_size=12))
+    ready_ms[: len(has_container)][has_container] = -np.inf
+    table = CandidateTable(
+        fleet,
+        [candidate(request)._replace(start_ms=100.0)],
+        CpuRequest(container_milli=request.cpu_milli),
+    )
+
+    def place_on(names):
+        placer = Placer(
+            fleet,
+            "",
+            node_rows=fleet.rows(names),
+            cold_ms=100.0,
+            policy="defrag",
+            mix_of=lambda _: RequestMix.of(mix),
+        )
+        placer.place(table, np.zeros(len(names)), ready_ms, 0.0, np.empty(0, np.int64))
+        delta = placer.fragmentation
+        if delta is None:
+            return placer.gpu_rows.tolist(), [None] * len(names)
+        results = zip(delta.growth.tolist(), delta.free_percent.tolist(), strict=True)
+        return placer.gpu_rows.tolist(), list(results)
+
+    gpu_rows, results = place_on(NAMES)
+    for i, name in enumerate(NAMES):
+        [gpu_row], [result] = place_on([name])
+        assert gpu_rows[i] == gpu_row
+        assert gpu_row < 0 or results[i] == result
 
 
 @examples(100)

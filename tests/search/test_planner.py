@@ -213,7 +213,7 @@ def test_a_configuration_above_the_ceilings() -> None:
         ({"slack_ms": nan}, "slack_ms is not a number"),
         (
             {"fleet": FleetCapacity.of_models(["other"])},
-            "profiled on gpu, and the cluster has other",
+            "profiled on gpu, not on other; profile it there",
         ),
         ({"fleet": FleetCapacity(())}, "the cluster has no GPU"),
         ({"starts_ms": ()}, "starts_ms is"),
@@ -387,7 +387,7 @@ def test_preparation_of_all_stages(request_: PlanRequest) -> None:
     others = FleetCapacity.of_models(["other"])
     prepared.prepare(others)
     assert prepared.is_prepared(others)
-    with pytest.raises(PlanningError, match="the cluster has other"):
+    with pytest.raises(PlanningError, match="not on other"):
         planner.plan(replace(request_, fleet=others))
 
 

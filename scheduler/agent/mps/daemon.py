@@ -75,7 +75,7 @@ class Daemon:
         self._limited: tuple[MpsLimits | None, frozenset[int]] = (None, frozenset())
         self._servers: frozenset[int] = frozenset()
         self._limit_problem = ""
-        self._wake = asyncio.Event()  # new grants
+        self._wake = asyncio.Event()  # new grants, or the daemon's end
 
     @property
     def limits(self) -> MpsLimits | None:
@@ -174,8 +174,18 @@ class Daemon:
 
     async def _monitor(self, process: asyncio.subprocess.Process) -> NoReturn:
         """Check the daemon periodically; ends only by `_FailedError`."""
+        # One task for all checks: asyncio keeps every waiter until the process ends.
+        ending = asyncio.ensure_future(process.wait())
+        ending.add_done_callback(lambda _: self._wake.set())
+        try:
+            await self._check_until(ending)
+        finally:
+            ending.cancel()
+        raise _FailedError(_exit_reason(process))
+
+    async def _check_until(self, ending: "asyncio.Future[int]") -> None:
         unhealthy_since_s: float | None = None
-        while not await self._ends_or_wakes(process):
+        while not await self._ends_or_wakes(ending):
             await self._limit()
             trouble = await self._check()
             self._end_stale_clients()
@@ -188,7 +198,6 @@ class Daemon:
             unhealthy_since_s = now_s if unhealthy_since_s is None else unhealthy_since_s
             if now_s - unhealthy_since_s >= self._settings.mps_fault_grace_s:
                 raise _FailedError(trouble)
-        raise _FailedError(_exit_reason(process))
 
     async def _no_answer(self) -> str:
         """Return why the daemon does not answer; empty if it does."""
@@ -286,21 +295,13 @@ class Daemon:
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
-    async def _ends_or_wakes(self, process: asyncio.subprocess.Process) -> bool:
+    async def _ends_or_wakes(self, ending: "asyncio.Future[int]") -> bool:
         """Wait for the next check; return true if the daemon has ended."""
-        ending = asyncio.ensure_future(process.wait())
-        waking = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait(
-                [ending, waking],
-                timeout=self._settings.mps_check_every_s,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            return ending.done()
-        finally:
-            self._wake.clear()
-            for task in (ending, waking):
-                task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.mps_check_every_s):
+                await self._wake.wait()
+        self._wake.clear()
+        return ending.done()
 
     def _set(self, phase: Phase, trouble: str = "", *, restarts: int | None = None) -> None:
         state = DaemonState(phase, trouble, self.state.restarts if restarts is None else restarts)

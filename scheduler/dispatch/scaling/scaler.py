@@ -129,20 +129,25 @@ class Scaler:
         self._rows_per_ms: dict[FunctionKey, float] = {}
         self._keep_alives: defaultdict[FunctionKey, KeepAlive] = defaultdict(KeepAlive)
         self._backoffs: dict[PodStart, StartBackoff] = {}
-        self._documents: tuple[object, ...] = ()
+        self._documents: dict[str, list[object]] = {}  # by namespace, of the last choice
         self._pools = PoolScaler(dispatcher, pause_ms, slices_min)
         self.failures = 0
 
     def set_prices(self, prices: PodPrices) -> None:
         """Set the prices of pods; shares are chosen again."""
         self._prices = prices
-        self._documents = ()
+        self._documents.clear()
 
     def set_limits(self, function: FunctionKey, limits: PodLimits) -> None:
         """Set the limits of a function's pods."""
         if limits.pooled != self._limits.get(function, _NO_LIMITS).pooled:
-            self._documents = ()  # shares are chosen again, with another memory
+            self._documents.pop(function[0], None)  # shares are chosen again, with another memory
         self._limits[function] = limits
+
+    def remove_function(self, function: FunctionKey) -> None:
+        """Forget the limits and the share of a function whose server was removed."""
+        self._limits.pop(function, None)
+        self._targets.pop(function, None)
 
     def expect(self, workflow: WorkflowKey, rate_rps: float) -> None:
         """Set the rate of a workflow before its own is known."""
@@ -170,7 +175,7 @@ class Scaler:
         ready = (pod.share for pod in pods if pod.state is PodState.READY)
         if (found_room or not (pods and has_slice)) and start.share not in ready:
             backoff.refused_until_ms = now_ms + REFUSED_MS
-            self._documents = ()  # shares are chosen again
+            self._documents.pop(start.function[0], None)  # shares are chosen again
 
     def start_proved(self, start: PodStart) -> None:
         """Report that a pod works, so that earlier failures of its share count no more.
@@ -221,7 +226,7 @@ class Scaler:
         return self.pod_changes(now_ms)
 
     def share_choices(self, now_ms: float) -> list[ShareChoice]:
-        """Update rates and documents; return the choices of shares that they require."""
+        """Update rates and documents; return the namespaces' choices of shares that are due."""
         dispatcher = self._dispatcher
         rates = {
             key: self._rate(key).rows_per_ms(state.arrived_rows, now_ms)
@@ -237,18 +242,16 @@ class Scaler:
             rate = self._rows_per_ms.get(key, 0.0)
             if rate > RISE_RATIO * target.rows_per_ms or rate * RISE_RATIO < target.rows_per_ms:
                 target.rows_per_ms = rate
-        workflows = [state.document for state in dispatcher.workflows.values()]
-        documents = (*workflows, *dispatcher.profiles.values())
-        if documents == self._documents and not any(
-            self._is_missized(dispatcher.functions[key], rate)
-            for key, rate in self._function_rates(sizing_rates).items()
-        ):
-            return []
+        documents: defaultdict[str, list[object]] = defaultdict(list)
+        for (namespace, _), state in dispatcher.workflows.items():
+            profiles = (dispatcher.profiles[queue.function.key[1]] for queue in state.queues)
+            documents[namespace] += (state.document, *profiles)
+        due = {name for name, used in documents.items() if used != self._documents.get(name)}
+        for key, rate in self._function_rates(sizing_rates).items():
+            if self._is_missized(dispatcher.functions[key], rate):
+                due.add(key[0])
         self._documents = documents
-        return [
-            self._choice(namespace, sizing_rates, now_ms)
-            for namespace in sorted({key[0] for key in rates})
-        ]
+        return [self._choice(namespace, sizing_rates, now_ms) for namespace in sorted(due)]
 
     def set_shares(self, choice: ShareChoice, sizes: Mapping[str, PodSize]) -> None:
         """Set the shares that were chosen; pods follow with the next `pod_changes`."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduler.dispatch.pods import FunctionKey, Share
 from scheduler.gateway.discovery.holder_pods import is_member
 from scheduler.model.documents import FunctionProfile
-from scheduler.model.function_server import FunctionServer, FunctionServerSpec
+from scheduler.model.function_server import FunctionServer, ServerProtocol
 from scheduler.model.grant import grant_of
 from scheduler.model.message_text import listed
 from scheduler.model.pod import CPU_MAX, PERCENT_MAX, has_ended
@@ -18,6 +18,24 @@ WHOLE_MEMORY_MIB = 1_048_576  # more than any GPU has
 POD_STATES = ("starting", "ready", "draining")
 
 
+class PodServer(NamedTuple):
+    """Model server of a pod, as a connection depends on it.
+
+    Attributes:
+        protocol: protocol of the model server.
+        port: port of the model server.
+        model: name of the model at the server.
+        slots: batches that the pod may have at the same time.
+        of_template: true if the gateway creates and ends the server's pods.
+    """
+
+    protocol: ServerProtocol
+    port: int
+    model: str
+    slots: int
+    of_template: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerPod:
     """A pod with an address that serves a function.
@@ -26,7 +44,7 @@ class ServerPod:
         name: ``namespace/name``.
         uid: UID of the pod: a StatefulSet's next pod has the same name.
         function: key of the function that the pod serves.
-        server: protocol, port, model and slots.
+        server: model server of the pod.
         host: IP address.
         gpu_model, cpu, gpu_percent, memory_mib: share of the pod.
         gpu: UUID of the pod's GPU; empty without a grant.
@@ -39,7 +57,7 @@ class ServerPod:
     name: str
     uid: str
     function: FunctionKey
-    server: FunctionServerSpec
+    server: PodServer
     host: str
     gpu_model: str
     cpu: int
@@ -100,7 +118,7 @@ def server_pod(
         name=f"{metadata['namespace']}/{metadata['name']}",
         uid=metadata.get("uid") or "",
         function=server.function_key,
-        server=server.spec,
+        server=pod_server(server),
         host=host,
         gpu_model=gpu_model,
         cpu=cpu,
@@ -112,6 +130,12 @@ def server_pod(
         draining=bool(metadata.get("deletionTimestamp")),
         pooled=is_member(raw),
     )
+
+
+def pod_server(server: FunctionServer) -> PodServer:
+    """Return the model server that the pods of a FunctionServer have."""
+    spec = server.spec
+    return PodServer(spec.protocol, spec.port, server.model, spec.slots, spec.template is not None)
 
 
 def _declared_ports(spec: Mapping[str, Any]) -> set[int]:

@@ -44,7 +44,8 @@ class DispatchFence:
 
     async def until_idle(self, shard: int) -> None:
         """Wait until no batch is on the pods of a shard."""
-        await self._idle[shard].wait()
+        while self._runs[shard]:  # one may begin before this task goes on
+            await self._idle[shard].wait()
 
     def may_run(self, shard: int) -> bool:
         """Return true if a pod may still execute a batch whose connection was closed."""

@@ -59,7 +59,7 @@ class OwnedShards:
         except TimeoutError:
             is_clean = False
         else:
-            is_clean = not self._fence.may_run(shard)
+            is_clean = not (self._fence.may_run(shard) or self._gate.is_held(shard))
         log.info("handing a shard over", shard=shard, clean=is_clean)
         self._end(shard)
         return is_clean

@@ -34,8 +34,10 @@ class Peers:
         self._pools: dict[str, HttpPool] = {}
 
     def set_hosts(self, hosts: Mapping[str, str]) -> None:
-        """Replace the addresses of replicas by name."""
+        """Replace the addresses of replicas by name; calls to one that is gone go on."""
         self._hosts = dict(hosts)
+        for host in self._pools.keys() - hosts.values():
+            self._pools.pop(host).close_idle()
 
     def has(self, host: str) -> bool:
         """Return true for the address of a replica."""

@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from scheduler.cluster.leases import LeaseClient
+from scheduler.cluster.leases import SHARD_SELECTOR, LeaseClient
 from scheduler.cluster.resource import LEASES, SERVER_PODS
 from scheduler.cluster.watches import Watched
 from scheduler.gateway.discovery.function_servers import Listener, PoolListener
@@ -24,7 +24,6 @@ from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.settings import GatewaySettings
 
-LEASE_LABELS = {"app.kubernetes.io/component": "esg-gateway-shard"}
 _LEAVE_S = 5.0
 
 
@@ -114,9 +113,8 @@ class ReplicatedGateway:
     def watched(self) -> Watched:
         """Return the resources to watch."""
         settings = self._leases.settings
-        selector = ",".join(f"{name}={value}" for name, value in LEASE_LABELS.items())
         pods = SERVER_PODS.within(settings.pod_namespace).labelled(settings.peers)
-        leases = LEASES.within(settings.pod_namespace).labelled(selector)
+        leases = LEASES.within(settings.pod_namespace).labelled(SHARD_SELECTOR)
         return (pods, self._leases.members), (leases, self._keeper)
 
     async def run(self) -> None:

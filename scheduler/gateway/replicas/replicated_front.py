@@ -54,7 +54,8 @@ class ReplicatedFront:
         changed, self._changed[shard] = self._changed[shard], asyncio.Event()
         changed.set()
         for timeout in self._forwarded[shard]:
-            timeout.reschedule(self._loop.time() + _GRACE_S)
+            if not timeout.expired():  # the call is being cut, and looks for its owner then
+                timeout.reschedule(self._loop.time() + _GRACE_S)
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until all forwarded calls are answered."""

@@ -13,6 +13,7 @@ from scheduler.gateway.discovery.function_servers import Listener, PoolListener
 from scheduler.gateway.discovery.holder_pods import HolderPod
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.replicas.shards import SHARDS, shard_of
+from scheduler.gateway.run_times import longest_run_s
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.function_server import FunctionServer
 
@@ -49,7 +50,7 @@ class ShardGate:
         Args:
             shard: index of the shard.
             hold: true if runs of a former owner can be on the shard's pods: each of these is not
-                ready for the longest time that its profile has.
+                ready for the longest time that a run takes.
         """
         self._open[shard], self._paused[shard] = True, False
         for key, workflow in self._workflows.items():
@@ -64,7 +65,7 @@ class ShardGate:
             if self._shard(name) == shard:
                 if hold:
                     self._hold(pod)
-                self._listener.add_pod(replace(pod, ready=False) if hold else pod)
+                self._add_pod(pod)
 
     def _open_pool(self, shard: int, pool: PoolListener, *, is_clean: bool) -> None:
         for namespace in {name for name, _ in self._servers}:
@@ -81,16 +82,17 @@ class ShardGate:
         """Give the pods of a shard no further batches; those that they have go on."""
         self._paused[shard] = True
         for name, pod in self._pods.items():
-            if self._shard(name) == shard and not self._end_hold(name) and _is_ready(pod):
+            is_held = name in self._hold_timers
+            if self._shard(name) == shard and not is_held and _is_ready(pod):
                 self._listener.drain_pod(name)
 
     def close(self, shard: int) -> None:
         """Withdraw what belongs to a shard; batches on its pods end without an answer."""
         if not self._open[shard]:
             return
+        self._end_holds(shard)
         for name in self._pods:
             if self._shard(name) == shard:
-                self._end_hold(name)
                 self._listener.remove_pod(name)
         for name, holder in self._holders.items():
             if self._pool is not None and self._shard(name) == shard:
@@ -124,21 +126,20 @@ class ShardGate:
 
     def _hold(self, pod: ServerPod) -> None:
         profile = self._servers[pod.function][1]
-        longest_ms = max(row.latency_ms for gpu in profile.spec.gpus for row in gpu.configurations)
-        loop = asyncio.get_running_loop()
-        self._hold_timers[pod.name] = loop.call_later(longest_ms / 1000, self._released, pod.name)
+        timer = asyncio.get_running_loop().call_later(
+            longest_run_s(profile), self._released, pod.name
+        )
+        self._hold_timers[pod.name] = timer
+
+    def _end_holds(self, shard: int) -> None:
+        for name in [name for name in self._hold_timers if self._shard(name) == shard]:
+            self._hold_timers.pop(name).cancel()
 
     def _released(self, name: str) -> None:
         del self._hold_timers[name]
-        if _is_ready(self._pods[name]):
+        pod = self._pods.get(name)
+        if pod is not None and _is_ready(pod) and self._gets_batches(name):
             self._listener.pod_ready(name)
-
-    def _end_hold(self, name: str) -> bool:
-        """End the wait of a pod; return false if it did not wait."""
-        timer = self._hold_timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-        return timer is not None
 
     # -- reports of documents ------------------------------------------------------------------
 
@@ -206,8 +207,11 @@ class ShardGate:
         """Add a pod."""
         self._pods[pod.name] = pod
         if self._is_open(pod.name):
-            is_paused = self._paused[self._shard(pod.name)]
-            self._listener.add_pod(replace(pod, ready=False) if is_paused else pod)
+            self._add_pod(pod)
+
+    def _add_pod(self, pod: ServerPod) -> None:
+        gets_batches = self._gets_batches(pod.name)
+        self._listener.add_pod(pod if gets_batches else replace(pod, ready=False))
 
     def pod_ready(self, name: str) -> None:
         """Give a pod batches, unless it is held."""
@@ -222,8 +226,7 @@ class ShardGate:
             self._listener.drain_pod(name)
 
     def remove_pod(self, name: str) -> None:
-        """Remove a pod."""
-        self._end_hold(name)
+        """Remove a pod; if it is held, it still is when it is added again."""
         self._pods.pop(name, None)
         if self._is_open(name):
             self._listener.remove_pod(name)

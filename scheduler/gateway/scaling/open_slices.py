@@ -10,19 +10,13 @@ from math import inf
 
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.slices import Slice, SliceKey
+from scheduler.gateway.run_times import longest_run_s
 from scheduler.gateway.scaling.slice_fence import SliceFence
 from scheduler.gateway.scaling.slice_holder import SliceHolder
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.model.documents import FunctionProfile
 
 MARGIN_S = 2.0  # between a run's end and that of its holder's grace period
-RUN_RATIO = 1.25  # of the longest run in the profile: runs vary
-
-
-def longest_run_s(profile: FunctionProfile) -> float:
-    """Return the longest time of a run, in seconds, as far as the profile says."""
-    rows = (row for gpu in profile.spec.gpus for row in gpu.configurations)
-    return RUN_RATIO * max(row.p95_ms or row.latency_ms for row in rows) / 1000
 
 
 class OpenSlices:

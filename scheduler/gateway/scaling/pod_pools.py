@@ -41,7 +41,7 @@ _NO_SHARE = Share("", 1, 1, 1)
 
 
 class StartPauses(Protocol):
-    """Pauses after failed starts, as `scheduler.dispatch.scaling.scaler.Scaler`."""
+    """Limits and pauses of functions, as `scheduler.dispatch.scaling.scaler.Scaler`."""
 
     def start_failed(self, start: PodStart, now_ms: float, *, found_room: bool = False) -> None:
         """Report a pod that failed before it was ready; ``found_room``: it had a node."""
@@ -51,6 +51,9 @@ class StartPauses(Protocol):
 
     def forget_failures(self, function: FunctionKey) -> None:
         """Forget the failures of a function whose server was removed or replaced."""
+
+    def remove_function(self, function: FunctionKey) -> None:
+        """Forget the limits and the share of a function whose server was removed."""
 
     def paused_until_ms(self, function: FunctionKey, share: Share | None = None) -> float:
         """Return the end of the pause of a share, or the last one of all shares."""
@@ -102,7 +105,7 @@ class PodPools:
         self._servers: dict[FunctionKey, _ServedFunction] = {}
         self._pods: dict[str, PoolPod] = {}
         self._deletions: dict[str, asyncio.Task[None]] = {}
-        self._creations = 0
+        self._creations: set[asyncio.Task[None]] = set()
         runtime.set_cold_starts(self.refusal)
 
     # -- decisions of the scaler -----------------------------------------------------------------
@@ -123,7 +126,7 @@ class PodPools:
         served = self._servers.get(function)
         if (
             served is None
-            or self._creations >= CREATIONS_MAX
+            or len(self._creations) >= CREATIONS_MAX
             or self._count(function) >= served.server.spec.pods_max
         ):
             return
@@ -133,8 +136,9 @@ class PodPools:
         row = largest_row(profile, share)
         body = pool_pod_object(name, server, row, self._scheduler_name, pooled=pooled)
         self._expect(pod, profile)
-        self._creations += 1
         pod.task = self._task(self._create(pod, namespace, body))
+        self._creations.add(pod.task)
+        pod.task.add_done_callback(self._creations.discard)
 
     def _count(self, function: FunctionKey) -> int:
         """Return the number of pods that serve, or will."""
@@ -148,13 +152,10 @@ class PodPools:
         self._runtime.expect_pod(pod.name, pod.start, slots=slots, ready_ms=ready_ms)
 
     async def _create(self, pod: PoolPod, namespace: str, body: dict[str, Any]) -> None:
-        try:
-            error = await create_pod(self._client, namespace, body)  # `check` may end it
-            if error is not None:
-                pod.task = None  # it is this one, and need not be ended
-                self._fail(pod, refusal_text(error, namespace))
-        finally:
-            self._creations -= 1
+        error = await create_pod(self._client, namespace, body)  # `check` may end it
+        if error is not None:
+            pod.task = None  # it is this one, and need not be ended
+            self._fail(pod, refusal_text(error, namespace))
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -232,6 +233,7 @@ class PodPools:
     def remove_server(self, function: FunctionKey) -> None:
         """Forget a server; Kubernetes deletes the pods that it owns."""
         self._forget_function(function)
+        self._pauses.remove_function(function)
         self._holders.remove_server(function)
         self._runtime.remove_server(function)
 

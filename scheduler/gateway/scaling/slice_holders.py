@@ -20,7 +20,8 @@ from scheduler.cluster.events import RecordEvent, Reference
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.slices import Slice, SliceKey, SliceStart
 from scheduler.gateway.discovery.holder_pods import HolderPod
-from scheduler.gateway.scaling.open_slices import MARGIN_S, OpenSlices, longest_run_s
+from scheduler.gateway.run_times import longest_run_s
+from scheduler.gateway.scaling.open_slices import MARGIN_S, OpenSlices
 from scheduler.gateway.scaling.pod_writes import PodClient, create_pod, delete_pod, refusal_text
 from scheduler.gateway.scaling.slice_fence import SliceFence
 from scheduler.gateway.scaling.slice_holder import (

@@ -27,8 +27,7 @@ class WarmUpTokens:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._turns: defaultdict[SliceKey, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Batches that may run, by pod: one that has failed may, beside the next attempt.
-        self._begun: defaultdict[SliceKey, Counter[str]] = defaultdict(Counter)
+        self._begun: Counter[SliceKey] = Counter()  # with those that have failed and may go on
 
     def client(self, pod: ServerPod, server: ModelServer, run_ms: float) -> ModelServer:
         """Return a client of a pod whose batches, of an expected time, wait for tokens."""
@@ -71,10 +70,8 @@ class WarmUpTokens:
         return self._runtime.dispatcher.slice_of(*key)
 
     def _take(self, key: SliceKey, pod: ServerPod, run_ms: float) -> None:
-        self._begun[key][pod.name] += 1
-        if (gpu_slice := self._open_slice(key)) is not None:
-            gpu_slice.take(pod.name, pod.gpu_percent, pod.cpu, self._runtime.now_ms() + run_ms)
-            self._runtime.set_slice(gpu_slice)
+        self._begun[key] += 1
+        self._runtime.take_tokens(key, pod.name, pod.gpu_percent, pod.cpu, run_ms)
 
     def _fits(self, key: SliceKey) -> bool:
         if (gpu_slice := self._open_slice(key)) is None:
@@ -82,14 +79,10 @@ class WarmUpTokens:
         return gpu_slice.used_percent <= gpu_slice.percent and gpu_slice.used_cpus <= gpu_slice.cpus
 
     def _give_back(self, key: SliceKey, name: str) -> None:
-        begun = self._begun[key]
-        begun[name] -= 1
-        if begun[name]:
-            return
-        del begun[name]
-        if (gpu_slice := self._slice(key)) is not None:
-            gpu_slice.give_back(name)
-            self._runtime.set_slice(gpu_slice)
+        self._begun[key] -= 1
+        if not self._begun[key]:
+            del self._begun[key]
+        self._runtime.give_tokens_back(key, name)
 
 
 async def _until(condition: Callable[[], bool]) -> None:

@@ -14,7 +14,6 @@ from scheduler.gateway.serving.call_trace import TracedRun
 from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
 from scheduler.gateway.serving.recorder import BatchEnded, CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
-from scheduler.gateway.serving.workflow_directory import WorkflowDirectory
 from scheduler.model.message_text import listed, quoted
 from scheduler.oip.batch import RowRange, split
 from scheduler.oip.errors import MessageError
@@ -33,17 +32,15 @@ class BatchRunner:
         dispatcher: dispatcher whose payloads are a `ServedCall` for each request; the parts of its
             jobs are of `RowRange`.
         pods: clients of the pods' model servers.
-        workflows: names of stages, for reports.
         recorder: receiver of reports for metrics.
         call_log: receiver of the ends of batches.
         on_report: callback after each report to the dispatcher.
     """
 
-    def __init__(  # noqa: PLR0913 - each by its name
+    def __init__(
         self,
         dispatcher: Dispatcher,
         pods: ConnectedPods,
-        workflows: WorkflowDirectory,
         recorder: CallRecorder,
         call_log: CallLog,
         *,
@@ -51,7 +48,6 @@ class BatchRunner:
     ) -> None:
         self._dispatcher = dispatcher
         self._pods = pods
-        self._workflows = workflows
         self._recorder = recorder
         self._call_log = call_log
         self._on_report = on_report
@@ -137,12 +133,10 @@ class BatchRunner:
         self._dispatcher.run_failed(run, now_ms, retryable=retryable, alone=is_refusal)
 
     def _report(self, run: Run, began_ms: float, now_ms: float) -> None:
-        served = self._workflows.get(run.workflow)
-        if served is None:
-            return
+        served_call: ServedCall = run.jobs[0].request.payload  # the workflow may have changed since
         ended = BatchEnded(
             workflow=run.workflow,
-            stage=served.names[run.stage],
+            stage=served_call.served.names[run.stage],
             rows=run.rows,
             share=run.pod.share,
             queue_s=tuple((run.begin_ms - job.since_ms) / 1000 for job in run.jobs),

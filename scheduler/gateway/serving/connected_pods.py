@@ -41,7 +41,7 @@ class ConnectedPod:
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.pod = pod
         self.server = server
-        self.model = server_pod.server.model or server_pod.function[1]
+        self.model = server_pod.server.model
         self.tasks: dict[Run, asyncio.Task[None]] = {}
         self.signature: ModelSignature | None = None
         self.is_unreachable = False

@@ -15,7 +15,7 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.dispatch.requests import Job, Request, WorkflowKey
 from scheduler.dispatch.scaling.scaler import PodStart
-from scheduler.dispatch.slices import Slice
+from scheduler.dispatch.slices import Slice, SliceKey
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.gateway.calls import RETRY_AFTER_S, CallError, InferAnswer, InferCall
 from scheduler.gateway.discovery.server_pods import ServerPod
@@ -78,7 +78,6 @@ class Runtime:
         self._batches = BatchRunner(
             self._dispatcher,
             self._pods,
-            self._workflows,
             recorder,
             self.call_log,
             on_report=self._timer.set,
@@ -317,8 +316,17 @@ class Runtime:
     # -- slices --------------------------------------------------------------------------------
 
     def set_slice(self, gpu_slice: Slice) -> None:
-        """Add or replace a slice, or begin what its tokens allow now."""
+        """Add or replace a slice."""
         self._dispatcher.set_slice(gpu_slice, self.now_ms())
+        self._timer.set()
+
+    def take_tokens(self, key: SliceKey, pod: str, percent: int, cpus: int, run_ms: float) -> None:
+        """Take tokens for a batch of an expected time that the dispatcher does not begin."""
+        self._dispatcher.take_tokens(key, pod, percent, cpus, self.now_ms() + run_ms)
+
+    def give_tokens_back(self, key: SliceKey, pod: str) -> None:
+        """End such a batch; begin those that its tokens allow."""
+        self._dispatcher.give_tokens_back(key, pod, self.now_ms())
         self._timer.set()
 
     def close_slice(self, namespace: str, gpu: str) -> None:

@@ -95,6 +95,11 @@ def _fleet(options: PlanOptions, settings: Settings) -> FleetCapacity | None:
         return fleet
     if fleet is None:
         return FleetCapacity.of_models([options.gpu_model])
+    if options.gpu_model not in fleet.models:
+        raise PlanningError(
+            f"{options.nodes}: no Node has a GPU of model {options.gpu_model}; there are "
+            f"{', '.join(fleet.models)}"
+        )
     sizes = ((options.gpu_model, size) for size in fleet.of_model(options.gpu_model))
     return FleetCapacity.of(sizes, fleet.percent_max)
 

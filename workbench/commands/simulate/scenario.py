@@ -94,6 +94,9 @@ class ScenarioKeys:
             for key in _NODE_KEYS:
                 if self._sources.get(key, _GATEWAY) != _GATEWAY:
                     raise _error(self._sources[key], key, f"{nodes} defines it; remove the key")
+            if not Path(nodes).exists():
+                message = "should be a number of nodes, or a file of Node documents"
+                raise _error(self._sources["nodes"], "nodes", f"{message} (given: {quoted(nodes)})")
             self.values |= cluster_of(Path(nodes))
         self.values.setdefault("gpu_models", tuple(sorted(profiled_models(documents))))
         try:
