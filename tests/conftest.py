@@ -42,6 +42,7 @@ def pytest_configure():
 def pytest_collection_finish():
     """Leave modules and test items out of the collections during tests."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)  # a test makes many objects and little garbage
     gc.enable()
 
 

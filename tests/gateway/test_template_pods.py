@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from scheduler.dispatch.scaling.share_choice import ShareChoice
 from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.discovery.gpu_nodes import GpuNodes
 from scheduler.gateway.scaling.template_pods import TemplatePods
@@ -191,6 +192,30 @@ async def test_each_share_pauses_longer_after_each_of_its_failures():
     assert len(failures_s) == 2
     for times_s in failures_s.values():
         assert all(b - a >= 5 * 2**i for i, (a, b) in enumerate(pairwise(times_s)))
+
+
+def test_a_choice_of_shares_that_fails_concerns_its_namespace_only(monkeypatch, logged):
+    """The others get theirs, and their pods."""
+    sizes = ShareChoice.sizes
+
+    def fail_in_a(choice):
+        if choice.namespace == "a":
+            raise ValueError(choice.namespace)
+        return sizes(choice)
+
+    monkeypatch.setattr(ShareChoice, "sizes", fail_in_a)
+
+    async def created():
+        gateway = Gateway(GatewaySettings(share="reserved"))
+        document = documents.graph({"f": ("f",)}, namespace="a")
+        gateway._bed.runtime.set_workflow(document)
+        async with gateway.running():
+            await asyncio.sleep(5)
+            return gateway.pods.created
+
+    assert len(run_virtually(created())) == 1
+    failed = {(entry["event"], entry["namespace"]) for entry in logged if "namespace" in entry}
+    assert failed == {("choice of shares failed", "a")}
 
 
 @virtually

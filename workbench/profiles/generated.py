@@ -12,6 +12,7 @@ generated.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 from scheduler.model.document_fields import Metadata
@@ -94,6 +95,7 @@ WORKFLOWS = {
 }
 
 
+@cache  # it is frozen, and takes milliseconds
 def generated_profile(function: FunctionModel) -> FunctionProfile:
     """The function's profile over the whole grid of batches, vCPUs and shares."""
     configurations = tuple(

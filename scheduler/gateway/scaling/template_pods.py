@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+import structlog
+
 from scheduler.cluster.events import RecordEvent, Reference
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.scaling.scaler import PodChanges, PodLimits, Scaler
@@ -23,6 +25,7 @@ from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer
 from scheduler.settings import Settings
 
+log = structlog.get_logger(__name__)
 NOT_POOLED = "NotPooled"
 START_PAUSE_MS = (5_000.0, 300_000.0)  # after a pod that failed: first, and longest
 
@@ -64,9 +67,14 @@ class _LiveScaler:
         return changes
 
     async def choose_shares(self, now_ms: float) -> None:
-        """Choose shares, where rates or documents require it."""
+        """Choose shares, where rates or documents require it; those of a failed choice stay."""
         for choice in self._scaler.share_choices(now_ms):
-            self._scaler.set_shares(choice, await asyncio.to_thread(choice.sizes))
+            try:
+                sizes = await asyncio.to_thread(choice.sizes)
+            except Exception:
+                log.exception("choice of shares failed", namespace=choice.namespace)
+            else:
+                self._scaler.set_shares(choice, sizes)
 
 
 class TemplatePods:
