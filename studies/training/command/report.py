@@ -5,19 +5,16 @@ from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
-import typer
-
 from scheduler import __version__
 from scheduler.model.message_text import listed
 from studies.training.result import JobsResult, quantile
 from studies.training.runs.setup import JobsOutcome, JobsSetup
 from studies.training.runs.worker import JOBS_FILE, TRACE_FILE
-from workbench.reports.renderer import MissingReportLibraryError
+from workbench.commands.simulate.report import write_page
 from workbench.reports.trained import TrainedBar, TrainedRun
 from workbench.reports.trained_page import trained_page
 
 RESULTS_FILE = "results.json"
-REPORT_FILE = "report.html"
 _S_PER_H = 3600.0
 _USE_POINTS = 160  # of a line
 
@@ -30,7 +27,6 @@ def write_jobs_report(folder: Path, outcomes: Sequence[JobsOutcome]) -> None:
     head = json.dumps({"esg": __version__, "facts": facts})[:-1]
     results = f'{head}, "runs": [\n{lines}\n]}}\n'
     (folder / RESULTS_FILE).write_text(results, encoding="utf-8")
-    written = [RESULTS_FILE]
     names = run_names([outcome.setup for outcome in outcomes])
     remarks = [
         f"{name}: {outcome.failure}"
@@ -44,14 +40,7 @@ def write_jobs_report(folder: Path, outcomes: Sequence[JobsOutcome]) -> None:
         for name, outcome in zip(names, outcomes, strict=True)
         if outcome.result is not None
     ]
-    try:
-        page = trained_page(runs, facts, remarks)
-    except MissingReportLibraryError as error:
-        typer.echo(f"warning: no {REPORT_FILE}: {error}", err=True)
-    else:
-        (folder / REPORT_FILE).write_text(page, encoding="utf-8")
-        written.insert(0, REPORT_FILE)
-    typer.echo(f"wrote {', '.join(written)} and runs/ to {folder}", err=True)
+    write_page(folder, lambda: trained_page(runs, facts, remarks), RESULTS_FILE)
 
 
 def run_names(setups: Sequence[JobsSetup]) -> list[str]:

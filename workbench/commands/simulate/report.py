@@ -1,6 +1,6 @@
 """Report page of a simulation, from the outcomes of its runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import typer
@@ -36,14 +36,16 @@ def write_report(folder: Path, outcomes: Sequence[Outcome], facts: Mapping[str, 
         remarks=tuple(_remarks(outcomes, facts)),
         facts=tuple(facts.items()),
     )
-    written = [RESULTS_FILE, TIMINGS_FILE]
+    write_page(folder, lambda: simulated_page(compared), RESULTS_FILE, TIMINGS_FILE)
+
+
+def write_page(folder: Path, draw: Callable[[], str], *written: str) -> None:
+    """Write a page of runs, unless its library is missing, and print the names of all files."""
     try:
-        page = simulated_page(compared)
+        (folder / REPORT_FILE).write_text(draw(), encoding="utf-8")
+        written = (REPORT_FILE, *written)
     except MissingReportLibraryError as error:
         typer.echo(f"warning: no {REPORT_FILE}: {error}", err=True)
-    else:
-        (folder / REPORT_FILE).write_text(page, encoding="utf-8")
-        written.insert(0, REPORT_FILE)
     typer.echo(f"wrote {', '.join(written)} and runs/ to {folder}", err=True)
 
 
