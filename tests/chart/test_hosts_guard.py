@@ -163,7 +163,7 @@ def test_the_folder_of_the_daemons_is_for_function_pods_alone(guarded: Api) -> N
     """However the path is written; agents, in their own namespace, and other folders may."""
     for path in (
         *(ROOT, f"{ROOT}/", f"{ROOT}/GPU-1", f"{ROOT}/GPU-1/pipe", "//run/esg-scheduler///mps"),
-        *(f"/var{ROOT}/GPU-1", f"/proc/1/root{ROOT}"),
+        *(f"/var{ROOT}/GPU-1", f"/proc/1/root{ROOT}", "/run/./esg-scheduler/mps"),
     ):
         for document in (pod("plain"), function_pod()):
             assert PART in refused(guarded, PODS, with_host_path(document, path)), path
@@ -179,7 +179,7 @@ def test_a_function_pod_has_no_more_of_its_node(guarded: Api) -> None:
     sound = function_pod()
     assert refused(guarded, PODS, sound) == ""
     assert refused(guarded, PODS, with_host_path(sound, "/data/models")) == ""
-    for path in ("/", "/run", "/run/esg-scheduler/", "/var/run", "/proc"):
+    for path in ("/", "/.", "/run", "/./run", "/run/esg-scheduler/", "/var/run", "/proc"):
         assert WHOLE in refused(guarded, PODS, with_host_path(sound, path)), path
     for field in ("hostPID", "hostIPC"):
         assert NEIGHBOURS in refused(guarded, PODS, with_spec(sound, **{field: True})), field
