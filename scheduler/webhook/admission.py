@@ -5,7 +5,6 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 import structlog
 
@@ -18,6 +17,7 @@ from scheduler.webhook.mutation import (
     dropped_mounts,
     mutate_holder,
     mutate_pod,
+    new_claim_name,
     overridden_variables,
     replaced_user,
 )
@@ -84,7 +84,7 @@ class Admission:
             return _patch(request, raw, mutate_holder(raw, self.defaults))
         ceilings = await self._ceilings(pod)
         # A new name each time: the pod may be a copy, and a claim belongs to one pod.
-        claim = f"esg-{uuid4().hex}" if self.defaults.resource_claims else ""
+        claim = new_claim_name() if self.defaults.resource_claims else ""
         mutated = mutate_pod(raw, pod.container, ceilings, self.defaults, claim)
         warnings = _warnings(
             pod,

@@ -14,6 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from posixpath import normpath
 from typing import Any
+from uuid import uuid4
 
 from scheduler.model import names
 from scheduler.model.mps_folders import PIPE, client_folders
@@ -130,6 +131,11 @@ def mutate_holder(raw: Mapping[str, Any], defaults: PodDefaults) -> Json:
     _set_scheduler(spec, defaults)
     _keep_node(pod, defaults)
     return pod
+
+
+def new_claim_name() -> str:
+    """Make the name of a pod's resource claim; a policy of the chart knows claims by this form."""
+    return f"esg-{uuid4().hex}"
 
 
 def overridden_variables(

@@ -11,10 +11,11 @@ import yaml
 
 from scheduler.model import names
 from scheduler.webhook.ceilings import Ceilings
-from scheduler.webhook.mutation import VOLUME, PodDefaults, mutate_pod
+from scheduler.webhook.mutation import VOLUME, PodDefaults, mutate_pod, new_claim_name
 from tests.chart import guards_file
 from tests.chart.installation import PODS, pod, refusal
 from tests.chart.rendering import Json
+from tests.testbed import kubernetes_release
 from tests.testbed.api import Api, wait_until
 from tests.testbed.control_plane import ControlPlane
 
@@ -32,6 +33,7 @@ NOT_THE_GATEWAY = "only the gateway creates pods with the label esg-scheduler.io
 FOREIGN_MOUNT = "only what the webhook mounts"
 NO_HOST_PATH = "may not have hostPath volumes"
 NO_HOST = "may not have hostPID, hostIPC or hostNetwork"
+FOREIGN_CLAIM = "gives another pod its GPU"
 NO_PRIVILEGES = "may not be privileged, have a procMount, or add capabilities"
 
 
@@ -77,14 +79,25 @@ def with_container(document: Json, kind: str, **fields: object) -> Json:
     return with_spec(document, **{kind: [*document["spec"].get(kind, []), container]})
 
 
-def function_pod(name: str = "function") -> Json:
-    """Create a function pod as the webhook admits it."""
+def function_pod(name: str = "function", *, claim: str = "") -> Json:
+    """Create a function pod as the webhook admits it, with a volume or a resource claim."""
     return mutate_pod(
         pod(name, labels=FUNCTION),
         0,
         Ceilings(cpu=1, gpu_percent=10, feasible=True),
-        PodDefaults(mps_root=ROOT),
+        PodDefaults(mps_root=ROOT, resource_claims=bool(claim)),
+        claim,
     )
+
+
+def with_claim(document: Json, entry: str, claim: str) -> Json:
+    """Add a resource claim that the first container uses."""
+    changed = deepcopy(document)
+    claims = changed["spec"].setdefault("resourceClaims", [])
+    claims.append({"name": entry, "resourceClaimName": claim})
+    resources = changed["spec"]["containers"][0].setdefault("resources", {})
+    resources.setdefault("claims", []).append({"name": entry})
+    return changed
 
 
 def refused(api: Api, path: str, document: Json) -> str:
@@ -295,6 +308,23 @@ def test_annotations_of_devices_are_part_of_a_grant(guarded: Api) -> None:
     finally:
         for name in ("of-a-function", "plain"):
             guarded.delete(f"{PODS}/{name}", grace_s=0)
+
+
+@pytest.mark.skipif(
+    kubernetes_release.minor() < 34, reason="an API server before 1.34 drops resource claims"
+)
+def test_the_claim_of_a_function_pod_is_its_own(guarded: Api) -> None:
+    """Another pod that names it would get the CDI device of the first one's GPU; others may."""
+    owner = function_pod("owner", claim=new_claim_name())
+    assert refused(guarded, PODS, owner) == ""
+    [entry] = owner["spec"]["resourceClaims"]
+    for document in (pod("thief"), function_pod("thief"), function_pod(claim=new_claim_name())):
+        thief = with_claim(document, "other", entry["resourceClaimName"])
+        assert FOREIGN_CLAIM in refused(guarded, PODS, thief)
+        assert refused(guarded, PODS, with_claim(document, "other", "esg-of-a-user")) == ""
+    unlabelled = deepcopy(owner)
+    del unlabelled["metadata"]["labels"]
+    assert FOREIGN_CLAIM in refused(guarded, PODS, unlabelled)
 
 
 def debugging(**container: object) -> Json:
