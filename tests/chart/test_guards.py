@@ -73,7 +73,10 @@ def test_a_binding_of_another_client_may_not_have_a_grant(
         forged = binding(unbound, annotations={key: value, "note": "2"})
         for path in (f"{PODS}/unbound/binding", PODS.replace("/pods", "/bindings")):
             assert NOT_ITS_BINDING in refusal(api.request, "POST", path, forged)
-    for label in (names.LABEL_WORKFLOW, names.LABEL_FUNCTION, names.LABEL_STAGE):
+    for label in (
+        *(names.LABEL_WORKFLOW, names.LABEL_FUNCTION, names.LABEL_STAGE, names.LABEL_POOL),
+        *(names.LABEL_MEASUREMENT, names.LABEL_GATEWAY_GROUP),
+    ):
         assert "not by a Binding" in refusal(
             api.request, "POST", f"{PODS}/unbound/binding", binding(unbound, labels={label: "x"})
         )

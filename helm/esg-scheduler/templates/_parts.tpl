@@ -84,6 +84,11 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
+{{/* Labels that make a function pod and never change afterwards, without their prefix, as a list in CEL. */}}
+{{- define "esg.fixedLabels" -}}
+['workflow', 'function', 'stage', 'pool', 'measurement', 'gateway-group']
+{{- end -}}
+
 {{/* Delivery by resource claims, for the webhook and the extender. */}}
 {{- define "esg.claimEnvironment" -}}
 {{- if .Values.dra.enabled }}
