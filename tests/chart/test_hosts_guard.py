@@ -34,6 +34,9 @@ FOREIGN_MOUNT = "only what the webhook mounts"
 NO_HOST_PATH = "may not have hostPath volumes"
 NO_HOST = "may not have hostPID, hostIPC or hostNetwork"
 FOREIGN_CLAIM = "gives another pod its GPU"
+NO_HOST_PORT = "may not have a hostPort, or a host in a probe"
+NO_PROFILE = "may not be Unconfined"
+NO_SYSCTL = "may set only the sysctls"
 NO_PRIVILEGES = "may not be privileged, have a procMount, or add capabilities"
 
 
@@ -234,6 +237,70 @@ def test_pods_of_tenants_have_nothing_of_their_node(guarded: Api) -> None:
             assert refused(guarded, TENANT_PODS, ordinary) == ""
 
 
+CONTEXTS: list[Json] = [
+    {"seLinuxOptions": {"type": "spc_t"}},
+    {"seLinuxOptions": {"user": "system_u"}},
+    {"seLinuxOptions": {"role": "system_r"}},
+    {"seccompProfile": {"type": "Unconfined"}},
+    {"appArmorProfile": {"type": "Unconfined"}},
+]
+SOUND_CONTEXTS: list[Json] = [
+    {"seLinuxOptions": {"type": "container_t", "level": "s0:c1,c2"}},
+    {"seccompProfile": {"type": "RuntimeDefault"}},
+    {"seccompProfile": {"type": "Localhost", "localhostProfile": "own.json"}},
+    {"appArmorProfile": {"type": "RuntimeDefault"}},
+]
+HOST_PORT: Json = {"ports": [{"containerPort": 80, "hostPort": 80}]}
+ELSEWHERE: Json = {"port": 80, "host": "10.0.0.1"}
+HANDLERS: list[Json] = [
+    *({probe: {"httpGet": ELSEWHERE}} for probe in ("livenessProbe", "readinessProbe")),
+    {"startupProbe": {"tcpSocket": ELSEWHERE}},
+    *({"lifecycle": {hook: {"httpGet": ELSEWHERE}}} for hook in ("postStart", "preStop")),
+    {"lifecycle": {"preStop": {"tcpSocket": ELSEWHERE}}},
+]
+APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/main"
+
+
+def test_pods_of_tenants_keep_to_the_level_baseline(guarded: Api) -> None:
+    """Pod Security refuses the same pods in a namespace of that level, and admits the same."""
+    labels = {"pod-security.kubernetes.io/enforce": "baseline"}
+    namespace = {"name": "baseline", "labels": labels}
+    guarded.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})
+    baseline_pods = "/api/v1/namespaces/baseline/pods"
+    plain = pod("plain")
+    kinds = ("containers", "initContainers")
+    context_refused = [with_spec(plain, securityContext=context) for context in CONTEXTS]
+    context_refused += [
+        with_container(plain, kind, securityContext=context)
+        for kind in kinds
+        for context in CONTEXTS
+    ]
+    context_refused.append(pod("plain", annotations={APP_ARMOR: "unconfined"}))
+    rows = [(document, NO_PROFILE) for document in context_refused]
+    rows += [(with_container(plain, kind, **HOST_PORT), NO_HOST_PORT) for kind in kinds]
+    if kubernetes_release.minor() >= 34:  # before, the level baseline has no such rule
+        rows += [(with_container(plain, "containers", **h), NO_HOST_PORT) for h in HANDLERS]
+    for name in ("kernel.msgmax", "net.core.somaxconn"):
+        sysctl = {"sysctls": [{"name": name, "value": "1"}]}
+        rows.append((with_spec(plain, securityContext=sysctl), NO_SYSCTL))
+    for document, message in rows:
+        assert message in refused(guarded, TENANT_PODS, document), document
+        assert 'violates PodSecurity "baseline' in refused(guarded, baseline_pods, document)
+        assert refused(guarded, PODS, document) == ""
+    sysctl = {"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}
+    own: Json = {"ports": [{"containerPort": 80}], "livenessProbe": {"httpGet": {"port": 80}}}
+    admitted = [
+        with_spec(plain, securityContext=sysctl),
+        with_container(plain, "containers", **own),
+    ]
+    for context in SOUND_CONTEXTS:
+        admitted.append(with_spec(plain, securityContext=context))
+        admitted += [with_container(plain, kind, securityContext=context) for kind in kinds]
+    for document in admitted:
+        for path in (TENANT_PODS, baseline_pods):
+            assert refused(guarded, path, document) == "", document
+
+
 def stores_proc_mount(api: Api) -> bool:
     """Tell if the API server stores the field: before Kubernetes 1.33 it drops it by default."""
     document = with_container(pod("plain"), "containers", securityContext=UNMASKED)
@@ -251,9 +318,13 @@ def test_ephemeral_containers_have_nothing_of_their_node(guarded: Api) -> None:
         guarded.request("POST", TENANT_PODS, document)
         path = f"{TENANT_PODS}/{name}/ephemeralcontainers"
         try:
-            for context in ({"privileged": True}, {"capabilities": {"add": ["SYS_PTRACE"]}}):
+            for context, message in (
+                ({"privileged": True}, "may not be privileged"),
+                ({"capabilities": {"add": ["SYS_PTRACE"]}}, "may not be privileged"),
+                *((context, NO_PROFILE) for context in CONTEXTS),
+            ):
                 change = debugging(env=[hidden], securityContext=context)
-                assert "may not be privileged" in refusal(guarded.patch, path, change), context
+                assert message in refusal(guarded.patch, path, change), context
             guarded.patch(path, debugging(env=[hidden]))
         finally:
             guarded.delete(f"{TENANT_PODS}/{name}", grace_s=0)
