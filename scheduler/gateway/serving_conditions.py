@@ -28,6 +28,16 @@ START_FAILED = "PodStartFailed"
 _SERVED = ConditionState(
     "True", "Served", "every stage has a ready pod, or a template that starts one on demand"
 )
+_ON_DEMAND = ConditionState(
+    "True", "StartsOnDemand", "its template starts a pod at the next request"
+)
+_STARTING = ConditionState("False", "PodsStarting", "no pod of its template is ready yet")
+_UNUSED = ConditionState(
+    "False",
+    "Unused",
+    "no Workflow that can be served has a stage of its function; create one: the share of the "
+    "template's pods follows from its SLO",
+)
 
 
 class ServingConditions:
@@ -158,11 +168,9 @@ class ServingConditions:
         before = observed.state("Ready")
         if before is not None and before.reason == START_FAILED and observed.is_current("Ready"):
             return before  # until a pod has started: the next attempt may fail, too
-        if server.spec.pods_min:
-            return ConditionState("False", "PodsStarting", "no pod of its template is ready yet")
-        return ConditionState(
-            "True", "StartsOnDemand", "its template starts a pod at the next request"
-        )
+        if not server.spec.pods_min:
+            return _ON_DEMAND
+        return _STARTING if self._documents.uses(function) else _UNUSED
 
     def _numbers(
         self, key: tuple[str, str], pods: Counter[FunctionKey], ready: Counter[FunctionKey]

@@ -80,7 +80,8 @@ class FunctionServerSpec(DocumentModel):
         strict=True,
         ge=0,
         le=PODS_MAX,
-        description=f"pods of a template that always run; unset: {MIN_PODS}",
+        description="pods of a template that always run, once a Workflow has a stage of the "
+        f"function; unset: {MIN_PODS}",
     )
     max_pods: int | None = Field(
         default=None,

@@ -320,6 +320,24 @@ def test_limits_hold():
     assert len(Scaled(max_pods=2, rate_rps=500.0).scale(0.0).starts) == 2
 
 
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_pods_of_a_function_without_a_workflow_end_after_the_keep_alive(is_restarted):
+    """``minPods`` too, and also those that a scaler finds at its start."""
+    limits = {"min_pods": 3, "keep_alive_ms": 120_000.0}
+    scaled = Scaled(**limits)
+    scaled.scale(0.0)
+    scaled.owner.dispatcher.remove_workflow((SPACE, "w"), 1_000.0)
+    if is_restarted:
+        scaled.scaler = Scaler(scaled.owner.dispatcher, PRICES)
+        scaled.scaler.set_limits(KEY, PodLimits(**limits))
+    counts = {}
+    for now_s in range(1, 140):
+        scaled.scale(1_000.0 * now_s)
+        counts[now_s] = len(scaled.pods)
+    assert (counts[119], counts[139]) == (3 if is_restarted else 1, 0)
+    assert scaled.scaler.pods_wanted(KEY) == 0
+
+
 def test_the_pods_that_a_function_needs_are_shown():
     """They may be more than its maximum; before the first decision there are none."""
     scaled = Scaled(min_pods=2, max_pods=3)

@@ -140,20 +140,6 @@ async def test_nothing_is_decided_before_the_first_list():
 
 
 @virtually
-async def test_pods_start_and_end_with_the_shares_that_are_known():
-    """A choice of shares that fails is no reason to leave the pods as they are."""
-    async with gateway() as bed:
-
-        async def fail(now_ms):
-            raise ValueError
-
-        bed.scaler.choose_shares = fail
-        bed.scaler.wanted = 1
-        await asyncio.sleep(5)
-        assert len(bed.pods.created) == 1
-
-
-@virtually
 async def test_a_gateway_that_shuts_down_decides_nothing():
     """The next process does."""
     async with gateway() as bed:

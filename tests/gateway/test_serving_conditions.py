@@ -6,6 +6,7 @@ from scheduler.gateway.discovery.documents import ServedDocuments
 from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.serving_conditions import ServingConditions
 from scheduler.model.documents import to_manifest
+from scheduler.model.names import LABEL_GATEWAY_POOL
 from tests.gateway.factories import pod, profile, server, workflow
 from tests.gateway.listeners import RecordingListener
 
@@ -94,9 +95,19 @@ def world():
     return World()
 
 
+def pod_of_template():
+    """A ready pod of the template of server s."""
+    created = pod()
+    created["metadata"]["labels"][LABEL_GATEWAY_POOL] = "s"
+    created["metadata"]["ownerReferences"] = [{"controller": True, "uid": "server"}]
+    return created
+
+
 def of_template(name="s", function="f", **spec):
     """A FunctionServer with a template."""
-    return server(name, function, selector=None, template=TEMPLATE, **spec)
+    raw = server(name, function, selector=None, template=TEMPLATE, **spec)
+    raw["metadata"]["uid"] = "server"
+    return raw
 
 
 def test_a_workflow_is_ready_while_each_stage_has_a_pod(world):
@@ -132,6 +143,22 @@ def test_a_template_serves_before_its_first_pod(world):
     assert world.ready() == ("True", "Served")
     world.put_server(of_template(minPods=1))
     assert world.states("s")["Ready"] == ("False", "PodsStarting")
+
+
+def test_minimum_pods_of_a_function_without_a_workflow(world):
+    """None starts: the share of a pod follows from the SLO of a Workflow that can be served."""
+    world.documents.store.profiles.upsert(to_manifest(profile("f")))
+    world.put_server(of_template(minPods=1))
+    assert world.states("s")["Ready"] == ("False", "Unused")
+    world.documents.store.workflows.upsert(workflow(stages=("f",), namespace="another"))
+    world.documents.store.workflows.upsert(workflow(stages=("f", "unprofiled")))
+    assert world.states("s")["Ready"] == ("False", "Unused")
+    world.put("f")
+    assert world.states("s")["Ready"] == ("False", "PodsStarting")
+    world.documents.store.workflows.delete(workflow())
+    assert world.states("s")["Ready"] == ("False", "Unused")
+    world.discovery.pods.upsert(pod_of_template())
+    assert world.states("s")["Ready"] == ("True", "PodsReady")
 
 
 def test_a_failed_start_lasts_until_a_pod_is_ready(world):

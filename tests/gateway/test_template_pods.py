@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from scheduler.dispatch.scaling.share_choice import ShareChoice
 from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.discovery.gpu_nodes import GpuNodes
 from scheduler.gateway.scaling.template_pods import TemplatePods
@@ -193,6 +194,30 @@ async def test_each_share_pauses_longer_after_each_of_its_failures():
         assert all(b - a >= 5 * 2**i for i, (a, b) in enumerate(pairwise(times_s)))
 
 
+def test_a_choice_of_shares_that_fails_concerns_its_namespace_only(monkeypatch, logged):
+    """The others get theirs, and their pods."""
+    sizes = ShareChoice.sizes
+
+    def fail_in_a(choice):
+        if choice.namespace == "a":
+            raise ValueError(choice.namespace)
+        return sizes(choice)
+
+    monkeypatch.setattr(ShareChoice, "sizes", fail_in_a)
+
+    async def created():
+        gateway = Gateway(GatewaySettings(share="reserved"))
+        document = documents.graph({"f": ("f",)}, namespace="a")
+        gateway._bed.runtime.set_workflow(document)
+        async with gateway.running():
+            await asyncio.sleep(5)
+            return gateway.pods.created
+
+    assert len(run_virtually(created())) == 1
+    failed = {(entry["event"], entry["namespace"]) for entry in logged if "namespace" in entry}
+    assert failed == {("choice of shares failed", "a")}
+
+
 @virtually
 async def test_a_new_server_begins_with_the_first_pause():
     """A user who creates the FunctionServer again has corrected its template."""
@@ -226,6 +251,19 @@ def test_a_gateway_without_an_image_of_holders_reserves():
     roles, [event] = run_virtually(first_objects(settings))
     assert roles == {""}
     assert "its pods are reserved, not pooled: the gateway has no image for holders" in event
+
+
+@virtually
+async def test_a_server_that_is_created_again_says_why_it_reserves():
+    """The Event is on the new object, too; a change of the same one repeats none."""
+    gateway = Gateway(GatewaySettings(pods=True, share="pooled"))
+    async with gateway.running():
+        gateway.set_server(uid="another")
+        gateway.set_server(uid="another")
+        assert len(gateway.events) == 2
+        gateway.remove_server("f")
+        gateway.set_server(uid="a third")
+        assert len(gateway.events) == 3
 
 
 def test_pods_hold_their_shares_where_a_gpu_has_no_memory_to_pool():

@@ -43,6 +43,17 @@ def stopped_pods(  # noqa: PLR0913 - each by its name
     return stops
 
 
+def unused_pods(function: FunctionState, keep_alive_ms: float, now_ms: float) -> list[Pod]:
+    """Return the idle pods of a function without a workflow."""
+    return [
+        pod
+        for pod in function.pool.pods.values()
+        if pod.state is PodState.READY
+        and not pod.runs
+        and now_ms - pod.idle_since_ms >= keep_alive_ms
+    ]
+
+
 def has_place(pod: Pod) -> bool:
     """Return true unless a pod is pooled and its slice has ended."""
     if not pod.pooled or not pod.gpu:  # it has none yet

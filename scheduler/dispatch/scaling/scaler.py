@@ -30,7 +30,7 @@ from scheduler.dispatch.requests import WorkflowKey
 from scheduler.dispatch.scaling.arrival_rates import ArrivalRate
 from scheduler.dispatch.scaling.keep_alive import KeepAlive
 from scheduler.dispatch.scaling.pod_counts import PERIOD_MS, staffed_count, wanted_pods
-from scheduler.dispatch.scaling.pod_stops import has_place, stopped_pods
+from scheduler.dispatch.scaling.pod_stops import has_place, stopped_pods, unused_pods
 from scheduler.dispatch.scaling.pod_targets import PodTarget, StartBackoff
 from scheduler.dispatch.scaling.pool_scaler import PoolScaler, SliceChanges
 from scheduler.dispatch.scaling.pool_sizes import MEMORY_PARTS
@@ -292,7 +292,8 @@ class Scaler:
             limits = self._limits.get(key, _NO_LIMITS)
             pods = [p for p in function.pool.usable() if target.matches(p) and has_place(p)]
             pods = [p for p in pods if p.slice not in self._pools.replaced]
-            target.wanted_pods = max(self._wanted(key, target, now_ms), limits.min_pods)
+            min_pods = self._min_pods(key)
+            target.wanted_pods = max(self._wanted(key, target, now_ms), min_pods)
             wanted = min(target.wanted_pods, limits.max_pods)
             start = PodStart(key, target.share, target.pooled)
             backoff = self._backoffs.get(start)
@@ -303,13 +304,14 @@ class Scaler:
                 count = wanted if self._pools.wanted_pods(key) else 0
                 if not target.pooled:
                     count = target.allowed(wanted, len(pods), now_ms)
-                    count = max(count, min(limits.min_pods, wanted))
+                    count = max(count, min(min_pods, wanted))
                 starts += [(target.reserve_ratio(i), start) for i in range(len(pods), count)]
-            keep_ms = limits.keep_alive_ms
-            if keep_ms is None:
-                keep_ms = self._keep_alives[key].rule.keep_ms
+            keep_ms = self._keep_ms(key)
             is_crowded = target.pooled and (key[0], target.share.gpu_model) in crowded
             stops += stopped_pods(function, target, wanted, keep_ms, now_ms, is_crowded=is_crowded)
+        for key, function in self._dispatcher.functions.items():
+            if key not in self._targets and not function.queues:  # no share was ever chosen for it
+                stops += unused_pods(function, self._keep_ms(key), now_ms)
         starts.sort(key=lambda start: start[0])
         return PodChanges([start for _, start in starts], stops, satisfied, *slices)
 
@@ -324,7 +326,16 @@ class Scaler:
 
     def _needs_place(self, key: FunctionKey, target: PodTarget, now_ms: float) -> bool:
         """Return true if a function wants a pod, whatever its rate."""
-        return max(self._wanted_alone(key, target, now_ms), self._limits[key].min_pods) > 0
+        return max(self._wanted_alone(key, target, now_ms), self._min_pods(key)) > 0
+
+    def _min_pods(self, key: FunctionKey) -> int:
+        """Return the pods of a function at any load; 0 if no workflow has a stage of it."""
+        is_used = bool(self._dispatcher.functions[key].queues)
+        return self._limits.get(key, _NO_LIMITS).min_pods if is_used else 0
+
+    def _keep_ms(self, key: FunctionKey) -> float:
+        keep_ms = self._limits.get(key, _NO_LIMITS).keep_alive_ms
+        return self._keep_alives[key].rule.keep_ms if keep_ms is None else keep_ms
 
     def _wanted(self, key: FunctionKey, target: PodTarget, now_ms: float) -> int:
         if target.pooled:

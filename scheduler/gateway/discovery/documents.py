@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.requests import WorkflowKey
 from scheduler.gateway.discovery.problems import ProblemLog
 from scheduler.model.documents import FunctionProfile, Workflow
@@ -61,6 +62,11 @@ class ServedDocuments:
     def profile(self, function: str) -> FunctionProfile | None:
         """Look up the profile of a function."""
         return self.store.catalogue.profiles.get(function)
+
+    def uses(self, function: FunctionKey) -> bool:
+        """Return true if a served workflow has a stage of a function."""
+        namespace, name = function
+        return any(key[0] == namespace and key in self._served for key in self.store.users(name))
 
     def _workflow_changed(self, change: Change[Workflow]) -> None:
         self._on_workflow(change.before, change.after)

@@ -65,9 +65,6 @@ class ScalingLoop:
             try:
                 if not self._runtime.is_draining and self._is_synced():
                     await self._scaler.choose_shares(self._runtime.now_ms())
-            except Exception:
-                log.exception("choice of shares failed; the pods' number follows the known ones")
-            try:
                 self.step()
             except Exception:
                 log.exception("scaling failed; it is tried again")

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+import structlog
+
 from scheduler.cluster.events import RecordEvent, Reference
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.scaling.scaler import PodChanges, PodLimits, Scaler
@@ -23,6 +25,7 @@ from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer
 from scheduler.settings import Settings
 
+log = structlog.get_logger(__name__)
 NOT_POOLED = "NotPooled"
 START_PAUSE_MS = (5_000.0, 300_000.0)  # after a pod that failed: first, and longest
 
@@ -64,9 +67,14 @@ class _LiveScaler:
         return changes
 
     async def choose_shares(self, now_ms: float) -> None:
-        """Choose shares, where rates or documents require it."""
+        """Choose shares, where rates or documents require it; those of a failed choice stay."""
         for choice in self._scaler.share_choices(now_ms):
-            self._scaler.set_shares(choice, await asyncio.to_thread(choice.sizes))
+            try:
+                sizes = await asyncio.to_thread(choice.sizes)
+            except Exception:
+                log.exception("choice of shares failed", namespace=choice.namespace)
+            else:
+                self._scaler.set_shares(choice, sizes)
 
 
 class TemplatePods:
@@ -99,7 +107,7 @@ class TemplatePods:
         self._prices = settings.prices
         self._server_context_mib = settings.server_context_mib
         self._default_share = gateway.share
-        self._reserved_reasons: dict[FunctionKey, str] = {}
+        self._reserved_reasons: dict[FunctionKey, tuple[str, str]] = {}  # with the server's UID
         self._cpus_per_gpu = gateway.cpus_per_gpu
         self._scaler = Scaler(
             runtime.dispatcher,
@@ -197,10 +205,11 @@ class TemplatePods:
             self._report_reserved(server, self._scaler.pool_notes(server.key[0]))
 
     def _report_reserved(self, server: FunctionServer, reason: str) -> None:
-        if reason == self._reserved_reasons.get(server.function_key, ""):
+        uid = server.metadata.uid
+        if self._reserved_reasons.get(server.function_key) == (uid, reason):
             return
-        self._reserved_reasons[server.function_key] = reason
+        self._reserved_reasons[server.function_key] = uid, reason
         if reason:
-            reference = Reference.function_server(*server.key, server.metadata.uid)
+            reference = Reference.function_server(*server.key, uid)
             message = f"its pods are reserved, not pooled: {reason}"
             self._record_event(reference, type="Warning", reason=NOT_POOLED, message=message)
