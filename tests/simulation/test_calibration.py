@@ -366,6 +366,21 @@ def test_a_log_without_an_answer(tmp_path):
     assert calibration.p99_error_ratio is None
 
 
+def test_calls_of_one_stage_cost_nothing(tmp_path):
+    """They are not among the calls, so the cost is without their part of each batch."""
+    catalogue = Catalogue.of(documents())
+
+    def measured(*batches):
+        file = tmp_path / "log.jsonl"
+        file.write_text("\n".join(map(json.dumps, [CALL, *batches])), encoding="utf-8")
+        return calibrate(read_log(file, catalogue), scenario(), catalogue, "minimum").measured
+
+    alone = measured(BATCH)
+    assert measured(BATCH, BATCH | {"single_stage_rows": 1}) == alone
+    mixed = measured(BATCH | {"rows": 4, "single_stage_rows": 3})
+    assert mixed.ran_per_1000 == pytest.approx(alone.ran_per_1000 / 4)
+
+
 @pytest.mark.parametrize(
     ("of_batch", "of_call", "message"),
     [

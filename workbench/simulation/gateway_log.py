@@ -35,12 +35,14 @@ class LoggedBatch:
 
     Attributes:
         stage: workflow and stage of the batch.
+        single_stage_rows: number of rows of calls of this stage alone.
         execute_ms, profiled_ms: measured run time, and run time by the profile.
         cpu, gpu_percent, gpu_model: resources of the pod.
     """
 
     stage: StageKey
     rows: int
+    single_stage_rows: int
     execute_ms: float
     profiled_ms: float
     cpu: int
@@ -211,6 +213,7 @@ def _batch(catalogue: Catalogue, fields: dict[str, Any]) -> LoggedBatch:
     return LoggedBatch(
         stage=((namespace, workflow), stage),
         rows=int(fields["rows"]),
+        single_stage_rows=int(fields.get("single_stage_rows", 0)),
         execute_ms=_duration_ms(fields, "execute_s"),
         profiled_ms=_duration_ms(fields, "profiled_s"),
         cpu=int(fields["cpu"]),
