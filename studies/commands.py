@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from scheduler.cli.failure import fail
-from workbench.commands.simulate_options import Dask
+from workbench.commands.simulate_options import Dask, Processes, RunFolder
 
 _NAMES = "NAME[,NAME…]"
 _PANEL = "Studies"
@@ -69,10 +69,7 @@ def jobs(
         int | None, typer.Option("--jobs", min=1, help="processes; default: one per processor")
     ] = None,
     dask: Dask = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="write report.html, results.json, and files of each run"),
-    ] = None,
+    out: RunFolder = None,
     to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Compare policies of training clusters on the same jobs, by job completion times."""
@@ -160,9 +157,7 @@ def paper(
     ablation: Annotated[
         bool, typer.Option("--ablation", help="run the variants of esg too")
     ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="processes; default: one per processor")
-    ] = None,
+    jobs: Processes = None,
     dask: Dask = None,
     cache: Annotated[Path, typer.Option(help="folder with the results of each run")] = Path(
         "build/paper"

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from scheduler.cli.failure import fail
-from scheduler.cli.option_types import GatewayUrl, Kubeconfig
+from scheduler.cli.option_types import GatewayUrl, Kubeconfig, NodeName
 
 DESK = {
     "workbench": (
@@ -91,9 +91,7 @@ def gateway(kubeconfig: Kubeconfig = None) -> None:
 
 @app.command(rich_help_panel=_PANEL)
 def agent(
-    node: Annotated[
-        str, typer.Option(envvar="NODE_NAME", help="name of the Node object of this machine")
-    ],
+    node: NodeName,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Publish this node's GPUs and their health (settings: ESG_AGENT_… variables)."""
@@ -104,9 +102,7 @@ def agent(
 
 @app.command(rich_help_panel=_PANEL)
 def doctor(
-    node: Annotated[
-        str, typer.Option(envvar="NODE_NAME", help="name of the Node object of this machine")
-    ] = "",
+    node: NodeName = "",
     kubeconfig: Kubeconfig = None,
     as_json: Annotated[  # noqa: FBT002 - typer gives it by its name
         bool, typer.Option("--json", help="a list of findings")

@@ -13,3 +13,6 @@ GatewayUrl = Annotated[
     str,
     typer.Option("--from", help="URL of a gateway's health port; default: all in the cluster"),
 ]
+NodeName = Annotated[
+    str, typer.Option(envvar="NODE_NAME", help="name of the Node object of this machine")
+]

@@ -367,7 +367,8 @@ class Dispatcher:
     ) -> dict[FunctionState, None]:
         """End a run without an answer; return the functions whose rows may run instead."""
         # A server that refuses a batch has ended it; else it may go on there.
-        freed = self._leave_pod(run, now_ms, tokens_until_ms=-inf if alone else run.end_ms)
+        until_ms = -inf if alone else run.lost_until_ms(now_ms)
+        freed = self._leave_pod(run, now_ms, tokens_until_ms=until_ms)
         for job in reversed(run.jobs):
             if job.request.ended:
                 continue

@@ -9,6 +9,7 @@ from scheduler.dispatch.requests import Job, WorkflowKey
 from scheduler.dispatch.slices import Slice, remaining_ms
 
 FunctionKey = tuple[str, str]  # namespace of its server, name of its profile
+LONGEST_RATIO = 1.25  # of the longest time of a run over the expected one: runs vary
 
 
 class PodState(Enum):
@@ -171,6 +172,10 @@ class Run:
         self.ended = False
         self.pod_idle_ms = pod.idle_since_ms
         self.is_first = not pod.served
+
+    def lost_until_ms(self, now_ms: float) -> float:
+        """Return until when its process may go on with it, if its answer is lost now."""
+        return now_ms + remaining_ms(self.execute_ms + LONGEST_RATIO * self.latency_ms, now_ms)
 
     def count_waits(self) -> None:
         """Add the waits of its jobs, for the start of the pod and in the queue, to their phases."""

@@ -8,6 +8,11 @@ import typer
 
 _NAMES = "NAME[,NAME…]"
 
+Processes = Annotated[int | None, typer.Option(min=1, help="processes; default: one per processor")]
+RunFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="write report.html, results.json, and files of each run"),
+]
 Dask = Annotated[
     str | None,
     typer.Option(
@@ -69,14 +74,9 @@ def simulate(
             metavar="N|FILE.yaml", help="number of nodes, or a file of Node documents; default: 16"
         ),
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="processes; default: one per processor")
-    ] = None,
+    jobs: Processes = None,
     dask: Dask = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="write report.html, results.json, and files of each run"),
-    ] = None,
+    out: RunFolder = None,
     resume: Annotated[
         bool,
         typer.Option("--continue", help="skip runs that an interrupted call with --out completed"),
