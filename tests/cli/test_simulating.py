@@ -191,6 +191,32 @@ def test_each_run_of_a_sweep_has_a_folder(tmp_path):
     assert len(folders) == 4
 
 
+def stems(key, values):
+    """Return the names of the folders of a sweep's runs without what all have in common."""
+    experiment = Experiment(policies="minimum", sweep={key: values})
+    common = f"minimum-moderate-normal-{key.replace('_', '-')}-"
+    return [job.file_stem.removeprefix(common).removesuffix("-0") for job in experiment.jobs()]
+
+
+def test_folders_are_named_by_the_swept_values():
+    """A sign stays, because two values may differ by it alone."""
+    assert stems("headroom_ratio", [-0.2, 0.2, 1e-05]) == ["-0.2", "0.2", "1e-05"]
+    assert stems("resizable", [True, False]) == ["True", "False"]
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("keep_alive_ms", [1e16, 1e-16]),
+        ("failures", [[{"at_ms": at_ms, "node": 0}] for at_ms in (1e16, 1e-16)]),
+        ("gpu_models", [[model] for model in ("a_b", "a-b", "a b", "a.b")]),
+    ],
+)
+def test_each_run_of_a_sweep_has_a_name_of_its_own(key, values):
+    """Also where values differ only in characters that a file name does not have."""
+    assert len(set(stems(key, values))) == len(values)
+
+
 def test_a_sweep_may_vary_the_workload():
     """Twice the rate is half the time."""
     keys = "sweep={workload.rateRps: [5, 10]}"
@@ -208,6 +234,10 @@ def test_a_sweep_may_vary_the_workload():
         ("{nods: [8]}", "sweep: nods=8: nods: Extra inputs are not permitted"),
         ("{seeds: [1, 2]}", "sweep: seeds cannot vary; policies, settings and seeds do"),
         ("{slo_factor: [1, 2]}", "slo_factor goes with workload"),
+        (
+            "{nodes: [8, '8']}",
+            "'moderate-normal, nodes=8' and 'moderate-normal, nodes=8' would write the same files",
+        ),
     ],
 )
 def test_a_sweep_that_is_wrong(sweep, message):

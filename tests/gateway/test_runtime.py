@@ -81,9 +81,23 @@ async def test_batches_are_logged_for_calibration(monkeypatch):
     (event, fields), _ = call_log.log.lines
     assert event == BATCH_ENDED
     assert json.loads(json.dumps(fields)) | {"execute_s": 0.1} == {
-        "namespace": "default", "workflow": "w", "stage": "a", "rows": 3,
+        "namespace": "default", "workflow": "w", "stage": "a", "rows": 3, "single_stage_rows": 0,
         "execute_s": 0.1, "profiled_s": 0.02, "gpu_model": MODEL, "cpu": 1, "gpu_percent": 100,
     }  # fmt: skip
+
+
+async def test_rows_of_calls_of_one_stage_are_logged():
+    """They share batches with rows of whole calls, which alone are in the log."""
+    async with bed() as running:
+        running.serve("w", {"a": ()}, latency_ms=1000.0)
+        model, first = await running.busy("w")
+        later = [running.call("w", rows(5, 1)), running.call("w", rows(3, 2), stage="a")]
+        model.gate.set()
+        await asyncio.gather(first, *later)
+        lines = [*running.runtime.call_log.lines(0.0)]
+    batches = [line for line in lines if line["event"] == BATCH_ENDED]
+    assert [line["rows"] for line in batches] == [8, 8]
+    assert [line["single_stage_rows"] for line in batches] == [0, 3]
 
 
 async def test_calls_are_logged_for_calibration(monkeypatch):

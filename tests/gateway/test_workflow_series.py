@@ -43,7 +43,7 @@ def series_of(metrics):
 
 def batch_ended(metrics, stage="f"):
     share = Share("NVIDIA A100-SXM4-80GB", 1, 20, 1000)
-    metrics.batch_ended(BatchEnded(KEY, stage, 1, share, (0.1,), 0.2, 0.2))
+    metrics.batch_ended(BatchEnded(KEY, stage, 1, 0, share, (0.1,), 0.2, 0.2))
 
 
 @pytest.mark.parametrize("kind", [gateway_metrics, Metrics])

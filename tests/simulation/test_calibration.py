@@ -181,9 +181,37 @@ def test_the_interval_of_a_hit_ratio(hits, low, high):
     assert outcome.half_interval == pytest.approx((high - low) / 2, abs=1e-4)
 
 
+def test_lines_of_what_the_documents_no_longer_have_are_left_out(log, tmp_path):
+    """A deleted workflow and a renamed stage change nothing for the others, and are counted."""
+    catalogue = Catalogue.of(documents())
+    text = log.read_text(encoding="utf-8")
+    batch, call = (
+        json.loads(next(line for line in text.splitlines() if event in line))
+        for event in (BATCH_ENDED, CALL_ENDED)
+    )
+    unknown = [
+        call | {"workflow": "deleted"},
+        batch | {"workflow": "deleted"},
+        batch | {"stage": "renamed"},
+        batch | {"stage": "renamed"},
+    ]
+    file = tmp_path / "log.jsonl"
+    file.write_text("\n".join([*map(json.dumps, unknown), text]), encoding="utf-8")
+    logged, plain = read_log(file, catalogue), read_log(log, catalogue)
+    assert (logged.calls, logged.batches) == (plain.calls, plain.batches)
+    assert not plain.left_out
+    assert logged.left_out == {
+        "there is no workflow 'default/deleted'": 2,
+        "'default/w' has no stage 'renamed'": 2,
+    }
+
+
 @pytest.fixture
 def calibrated(log, tmp_path, monkeypatch):
-    """Function that calls the command with more words; the terminal has all columns."""
+    """Function that calls the command with more words; the terminal has all columns.
+
+    Its `stderr` is all that the calls have written there.
+    """
     monkeypatch.setenv("COLUMNS", "200")
     texts = [json.dumps({"kind": d.kind, **to_manifest(d)}) for d in documents()]
     (tmp_path / "documents.yaml").write_text("\n---\n".join(texts), encoding="utf-8")
@@ -195,8 +223,10 @@ def calibrated(log, tmp_path, monkeypatch):
     def command(*words, source=(log,)):
         done = CliRunner().invoke(app, ["calibrate", *map(str, [*source, *paths, *words])])
         assert done.exit_code == 0, done.output
+        command.stderr += done.stderr
         return done.stdout
 
+    command.stderr = ""
     return command
 
 
@@ -210,6 +240,16 @@ def test_the_command_prints_the_errors(calibrated):
     assert [line.partition(":")[0] for line in lines[-4:-1]] == [
         "simulated as recorded", "measured", "error of the simulation",
     ]  # fmt: skip
+
+
+def test_the_command_says_what_is_left_out(calibrated, log, tmp_path):
+    """On the error stream: the table is that of the other lines."""
+    line = json.dumps(CALL | {"workflow": "deleted"})
+    longer = tmp_path / "log.jsonl"
+    longer.write_text(f"{line}\n{line}\n{log.read_text(encoding='utf-8')}", encoding="utf-8")
+    assert calibrated(source=(longer,)) == calibrated()
+    warning = "there is no workflow 'default/deleted'; lines of the log left out: 2"
+    assert f"warning: {warning}\n" in calibrated.stderr
 
 
 @pytest.mark.slow
@@ -326,14 +366,29 @@ def test_a_log_without_an_answer(tmp_path):
     assert calibration.p99_error_ratio is None
 
 
+def test_calls_of_one_stage_cost_nothing(tmp_path):
+    """They are not among the calls, so the cost is without their part of each batch."""
+    catalogue = Catalogue.of(documents())
+
+    def measured(*batches):
+        file = tmp_path / "log.jsonl"
+        file.write_text("\n".join(map(json.dumps, [CALL, *batches])), encoding="utf-8")
+        return calibrate(read_log(file, catalogue), scenario(), catalogue, "minimum").measured
+
+    alone = measured(BATCH)
+    assert measured(BATCH, BATCH | {"single_stage_rows": 1}) == alone
+    mixed = measured(BATCH | {"rows": 4, "single_stage_rows": 3})
+    assert mixed.ran_per_1000 == pytest.approx(alone.ran_per_1000 / 4)
+
+
 @pytest.mark.parametrize(
     ("of_batch", "of_call", "message"),
     [
-        ({"stage": "s9"}, {}, "line 2: is no batch of the gateway's log: 'default/w' has no stage"),
+        ({"stage": "s9"}, {}, "'batch ended' are left out: 'default/w' has no stage 's9'"),
         ({"rows": None}, {}, "line 2: is no batch of the gateway's log: int() argument"),
         ({"execute_s": 0}, {}, "execute_s is 0.0, which is no duration"),
         ({"event": "another"}, {}, "has no line with the event 'batch ended'"),
-        ({}, {"workflow": "x"}, "line 1: is no call of the gateway's log: there is no workflow"),
+        ({}, {"workflow": "x"}, "'call ended' are left out: there is no workflow 'default/x'"),
         ({}, {"result": "won"}, "line 1: is no call of the gateway's log: result is 'won'"),
         ({}, {"allowed_s": 0}, "allowed_s is 0.0, which is no duration"),
         ({}, {"latency_s": -1}, "latency_s is -1.0, which is no duration"),

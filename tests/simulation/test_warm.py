@@ -1,5 +1,6 @@
 """Policy `warm`: the live dispatcher and scaler over simulated pods with fixed shares."""
 
+from collections import defaultdict
 from heapq import heappop, heappush
 from itertools import count
 
@@ -27,14 +28,21 @@ ROWS = [
     for cpu in (1, 2)
     for percent in (20, 40, 100)
 ]
-FORKED = Catalogue.of(
-    [
-        workflow([[], [0], [0], [1, 2]], slo_ms=600.0, functions=["f0", "f1", "f0", "f1"]),
-        workflow([[], [0]], slo_ms=350.0, functions=["f1", "f0"], name="chain"),
-        profile("f0", ROWS, cold_start_ms=400.0),
-        profile("f1", ROWS, cold_start_ms=300.0),
-    ]
-)
+
+
+def forked(output_mib=0.0):
+    """A workflow with two branches, and a chain."""
+    return Catalogue.of(
+        [
+            workflow([[], [0], [0], [1, 2]], slo_ms=600.0, functions=["f0", "f1", "f0", "f1"]),
+            workflow([[], [0]], slo_ms=350.0, functions=["f1", "f0"], name="chain"),
+            profile("f0", ROWS, cold_start_ms=400.0, output_mib=output_mib),
+            profile("f1", ROWS, cold_start_ms=300.0, output_mib=output_mib),
+        ]
+    )
+
+
+FORKED = forked()
 KEYS = tuple(FORKED.workflows)
 
 
@@ -46,6 +54,26 @@ def test_requests_are_served_in_time_by_pods_that_hold_their_share():
     assert result.hit_ratio > 0.95
     assert result.idle_dollars > 0.0
     assert result.cold_starts == 0
+
+
+def test_transfers_are_a_phase_of_their_own():
+    """Those on the chain of stages that ended last; all phases together are the latency."""
+    arrivals = Poisson(mean_ms=40.0, seed=1, workflows=KEYS)
+    scenario = quiet(nodes=8, bandwidth_mib_s=100.0)
+    recording = run(scenario, forked(output_mib=1.0), arrivals, "warm", requests=400)
+    transfers_ms = defaultdict(dict)
+    for span in recording.spans:
+        for number, stage in span.requests:
+            transfers_ms[number][stage] = span.transfer_ms
+    chain = KEYS.index(("default", "chain"))
+    for record in recording.requests:
+        phases_ms = record.queue_ms + record.start_ms + record.transfer_ms + record.execute_ms
+        assert phases_ms == pytest.approx(record.end_ms - record.arrival_ms)
+        ran_ms = transfers_ms[record.number]
+        ways = [(0, 1)] if record.workflow == chain else [(0, 1, 3), (0, 2, 3)]
+        chains_ms = [sum(ran_ms[stage] for stage in way) for way in ways]
+        assert any(record.transfer_ms == pytest.approx(way_ms) for way_ms in chains_ms)
+    assert {record.workflow for record in recording.requests if record.transfer_ms > 0.0} == {0, 1}
 
 
 @pytest.mark.slow

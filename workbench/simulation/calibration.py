@@ -176,7 +176,8 @@ def _outcome(result: Result) -> CallOutcome:
 def _measured(logged: GatewayLog, prices: Prices) -> CallOutcome:
     ratios = [c.latency_ms / c.allowed_ms for c in logged.calls if c.result != "dropped"]
     dollars = sum(
-        prices.request_cost_dollars(b.execute_ms, b.cpu, b.gpu_percent, 1, b.gpu_model)
+        prices.request_cost_dollars(b.execute_ms, b.cpu, b.gpu_percent, b.rows, b.gpu_model)
+        * (b.rows - b.single_stage_rows)  # calls of one stage are not among the calls
         for b in logged.batches
     )
     return CallOutcome(

@@ -98,9 +98,9 @@ class Executions:
         beside[container] = execution
         return execution
 
-    def end(self, container: Container) -> None:
-        """End the batch of a container."""
-        del self._on_gpu[container.gpu][container]
+    def end(self, container: Container) -> Execution:
+        """End the batch of a container; return it."""
+        return self._on_gpu[container.gpu].pop(container)
 
     def lose(self, container: Container, now_ms: float) -> Execution | None:
         """Break a container's batch off; return it, None without one.

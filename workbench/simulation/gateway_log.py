@@ -5,9 +5,10 @@ A gateway writes it at level debug, and has the last lines in memory.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ import numpy as np
 from scheduler.gateway.serving.call_log import BATCH_ENDED, CALL_ENDED
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError, Problem
-from scheduler.model.message_text import quoted, reason_of
+from scheduler.model.message_text import listed, quoted, reason_of
 from workbench.simulation.workloads.arrivals import UNLIMITED, ChunkedArrivals, WorkflowKey
 
 _RESULTS = ("hit", "miss", "dropped")
@@ -34,12 +35,14 @@ class LoggedBatch:
 
     Attributes:
         stage: workflow and stage of the batch.
+        single_stage_rows: number of rows of calls of this stage alone.
         execute_ms, profiled_ms: measured run time, and run time by the profile.
         cpu, gpu_percent, gpu_model: resources of the pod.
     """
 
     stage: StageKey
     rows: int
+    single_stage_rows: int
     execute_ms: float
     profiled_ms: float
     cpu: int
@@ -66,12 +69,21 @@ class LoggedCall:
     cold_start: bool
 
 
+class _UnknownStageError(ValueError):
+    """A line is of a workflow or stage that is not, or no longer, in the documents."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLog:
-    """Calls and batches of a log, each in the order of the lines."""
+    """Calls and batches of a log, each in the order of the lines.
+
+    Attributes:
+        left_out: number of lines of workflows and stages that are not in the documents, by reason.
+    """
 
     calls: tuple[LoggedCall, ...]
     batches: tuple[LoggedBatch, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def arrivals(self) -> ChunkedArrivals:
         """Return the arrivals of the calls; the first one is at 0."""
@@ -112,7 +124,7 @@ def read_log(file: Path, catalogue: Catalogue) -> GatewayLog:
     """Read the calls and batches of a log; other lines are skipped.
 
     Raises:
-        DocumentError: a line is wrong, or there are no calls or no batches.
+        DocumentError: as `parse_log`; or the file cannot be read.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -126,6 +138,9 @@ def read_log(file: Path, catalogue: Catalogue) -> GatewayLog:
 def parse_log(lines: Sequence[str], catalogue: Catalogue, source: str, remedy: str) -> GatewayLog:
     """Read the calls and batches among lines; others are skipped.
 
+    Those of workflows and stages that are not in the catalogue are left out: documents change while
+    a gateway runs.
+
     Args:
         lines: lines of a log.
         catalogue: documents of the gateway.
@@ -133,11 +148,11 @@ def parse_log(lines: Sequence[str], catalogue: Catalogue, source: str, remedy: s
         remedy: what to do if it has no calls or no batches.
 
     Raises:
-        DocumentError: a line is wrong, or there are no calls or no batches.
+        DocumentError: a line is wrong, or no calls or no batches are left.
     """
-    calls = _read(source, lines, CALL_ENDED, lambda fields: _call(fields, catalogue), remedy)
-    batches = _read(source, lines, BATCH_ENDED, lambda fields: _batch(fields, catalogue), remedy)
-    return GatewayLog(calls=calls, batches=batches)
+    calls, unknown_calls = _read(source, lines, CALL_ENDED, partial(_call, catalogue), remedy)
+    batches, unknown_batches = _read(source, lines, BATCH_ENDED, partial(_batch, catalogue), remedy)
+    return GatewayLog(calls=calls, batches=batches, left_out=unknown_calls + unknown_batches)
 
 
 def _read(
@@ -146,28 +161,33 @@ def _read(
     event: str,
     parse: Callable[[dict[str, Any]], _Line],
     remedy: str,
-) -> tuple[_Line, ...]:
-    parsed = []
+) -> tuple[tuple[_Line, ...], Counter[str]]:
+    """Return the lines of an event, and the number of those that are left out, by reason."""
+    parsed, left_out = [], Counter[str]()
     for number, line in enumerate(lines, start=1):
         if event in line:
             try:
                 fields = json.loads(line)
                 if isinstance(fields, dict) and fields.get("event") == event:
                     parsed.append(parse(fields))
+            except _UnknownStageError as error:
+                left_out[str(error)] += 1
             except (KeyError, TypeError, ValueError) as error:
                 reason = f"has no {error}" if isinstance(error, KeyError) else str(error)
                 message = f"is no {event.removesuffix(' ended')} of the gateway's log: {reason}"
                 raise DocumentError([Problem(source, f"line {number}", "", message)]) from None
     if not parsed:
         message = f"has no line with the event {event!r}; {remedy}"
+        if left_out:
+            message = f"all lines with the event {event!r} are left out: {listed([*left_out])}"
         raise DocumentError([Problem(source, "the log", "", message)])
-    return tuple(parsed)
+    return tuple(parsed), left_out
 
 
-def _call(fields: dict[str, Any], catalogue: Catalogue) -> LoggedCall:
+def _call(catalogue: Catalogue, fields: dict[str, Any]) -> LoggedCall:
     key = str(fields["namespace"]), str(fields["workflow"])
     if key not in catalogue.workflows:
-        raise ValueError(f"there is no workflow {quoted('/'.join(key))}")
+        raise _UnknownStageError(f"there is no workflow {quoted('/'.join(key))}")
     if fields["result"] not in _RESULTS:
         raise ValueError(f"result is {quoted(fields['result'])}")
     latency_ms = _duration_ms(fields, "latency_s", or_zero=True)
@@ -182,14 +202,18 @@ def _call(fields: dict[str, Any], catalogue: Catalogue) -> LoggedCall:
     )
 
 
-def _batch(fields: dict[str, Any], catalogue: Catalogue) -> LoggedBatch:
+def _batch(catalogue: Catalogue, fields: dict[str, Any]) -> LoggedBatch:
     namespace, workflow, stage = (str(fields[n]) for n in ("namespace", "workflow", "stage"))
     document = catalogue.workflows.get((namespace, workflow))
-    if document is None or document.stage(stage) is None:
-        raise ValueError(f"{quoted(f'{namespace}/{workflow}')} has no stage {quoted(stage)}")
+    name = quoted(f"{namespace}/{workflow}")
+    if document is None:
+        raise _UnknownStageError(f"there is no workflow {name}")
+    if document.stage(stage) is None:
+        raise _UnknownStageError(f"{name} has no stage {quoted(stage)}")
     return LoggedBatch(
         stage=((namespace, workflow), stage),
         rows=int(fields["rows"]),
+        single_stage_rows=int(fields.get("single_stage_rows", 0)),
         execute_ms=_duration_ms(fields, "execute_s"),
         profiled_ms=_duration_ms(fields, "profiled_s"),
         cpu=int(fields["cpu"]),

@@ -148,9 +148,20 @@ class SimulatedRequest(StageWalk):
         cost_dollars: cost of the request's part of the runs that served it.
         ran_on: row of the node that ran each stage; -1 before the stage has ended.
         ends_ms: end by the profile of each stage that has begun, for stages with siblings.
+        transfers_ms: transfers on the longest chain of stages up to each one, of those that have
+            ended; policies whose jobs have them leave it at 0.
     """
 
-    __slots__ = ("arrival_ms", "cost_dollars", "ended", "ends_ms", "number", "ran_on", "workflow")
+    __slots__ = (
+        "arrival_ms",
+        "cost_dollars",
+        "ended",
+        "ends_ms",
+        "number",
+        "ran_on",
+        "transfers_ms",
+        "workflow",
+    )
 
     def __init__(self, number: int, workflow: WorkflowState, arrival_ms: float) -> None:
         super().__init__(workflow.graph)
@@ -161,6 +172,7 @@ class SimulatedRequest(StageWalk):
         self.ran_on = [-1] * len(workflow.queues)
         self.ended = False
         self.ends_ms: dict[int, float] = {}
+        self.transfers_ms = [0.0] * len(workflow.queues)
 
     def progress(self, now_ms: float) -> InstanceProgress:
         """Return the stages that have ended, and when those that run end by their profile."""

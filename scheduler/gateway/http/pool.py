@@ -43,6 +43,7 @@ class HttpPool:
         self._tls = tls
         self._connections: set[ServerConnection] = set()
         self._idle: list[ServerConnection] = []
+        self._keeps_idle = True
 
     async def send(
         self, parts: Sequence[bytes | memoryview], timeout_s: float | None
@@ -73,6 +74,11 @@ class HttpPool:
         while (connection := self._idle_connection()) is not None:
             connection.close()
 
+    def retire(self) -> None:
+        """Close each connection as soon as it has no request, from now on."""
+        self._keeps_idle = False
+        self.close_idle()
+
     async def close(self) -> None:
         """Close all connections; requests in flight end with an error."""
         for connection in list(self._connections):
@@ -85,7 +91,9 @@ class HttpPool:
         deadline_s: float | None,
     ) -> HttpResponse:
         response = await connection.exchange(parts, deadline_s)
-        if connection.is_open:
+        if not self._keeps_idle:
+            connection.close()
+        elif connection.is_open:
             self._idle.append(connection)
         return response
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakSet
 
 from scheduler.gateway.calls import CallError, InferAnswer, InferCall
 from scheduler.gateway.http.exchange import HttpResponse
@@ -32,12 +33,15 @@ class Peers:
         self._tls = tls
         self._hosts: dict[str, str] = {}
         self._pools: dict[str, HttpPool] = {}
+        self._retired = WeakSet[HttpPool]()  # a call in flight refers to its pool
 
     def set_hosts(self, hosts: Mapping[str, str]) -> None:
         """Replace the addresses of replicas by name; calls to one that is gone go on."""
         self._hosts = dict(hosts)
         for host in self._pools.keys() - hosts.values():
-            self._pools.pop(host).close_idle()
+            pool = self._pools.pop(host)
+            pool.retire()
+            self._retired.add(pool)
 
     def has(self, host: str) -> bool:
         """Return true for the address of a replica."""
@@ -55,7 +59,7 @@ class Peers:
 
     async def close(self) -> None:
         """Close all connections."""
-        for pool in self._pools.values():
+        for pool in (*self._pools.values(), *self._retired):
             await pool.close()
 
 

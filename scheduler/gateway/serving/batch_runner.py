@@ -138,6 +138,7 @@ class BatchRunner:
             workflow=run.workflow,
             stage=served_call.served.names[run.stage],
             rows=run.rows,
+            single_stage_rows=sum(job.rows for job in run.jobs if job.request.only is not None),
             share=run.pod.share,
             queue_s=tuple((run.begin_ms - job.since_ms) / 1000 for job in run.jobs),
             execute_s=(now_ms - began_ms) / 1000,

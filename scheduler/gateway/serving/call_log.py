@@ -22,8 +22,8 @@ BATCH_ENDED: Final = "batch ended"
 _RESULTS: Final[tuple[CallResult, ...]] = ("hit", "miss", "dropped")
 _CALL: Final = Struct("<3dB?")
 """End, arrival and deadline in ms, index of the result, true if it waited for a pod's start."""
-_BATCH: Final = Struct("<3dI")
-"""End in ms, run time and that of the profile in s, rows."""
+_BATCH: Final = Struct("<3d2I")
+"""End in ms, run time and that of the profile in s, rows, and those of single-stage calls."""
 
 
 class CallLog:
@@ -73,7 +73,7 @@ class CallLog:
         self._batch_shares[at] = ended.share
         _BATCH.pack_into(
             self._batch_numbers, _BATCH.size * at,
-            ended_ms, ended.execute_s, ended.profiled_s, ended.rows,
+            ended_ms, ended.execute_s, ended.profiled_s, ended.rows, ended.single_stage_rows,
         )  # fmt: skip
         if self._is_logged:
             numbers = _BATCH.unpack_from(self._batch_numbers, _BATCH.size * at)
@@ -137,13 +137,14 @@ def _fields_of_call(workflow: WorkflowKey, numbers: tuple[Any, ...]) -> dict[str
 def _fields_of_batch(
     workflow: WorkflowKey, stage: str, share: Share, numbers: tuple[Any, ...]
 ) -> dict[str, Any]:
-    _, execute_s, profiled_s, rows = numbers
+    _, execute_s, profiled_s, rows, single_stage_rows = numbers
     namespace, name = workflow
     return {
         "namespace": namespace,
         "workflow": name,
         "stage": stage,
         "rows": rows,
+        "single_stage_rows": single_stage_rows,
         "execute_s": execute_s,
         "profiled_s": profiled_s,
         "gpu_model": share.gpu_model,

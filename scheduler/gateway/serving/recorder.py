@@ -14,6 +14,7 @@ class BatchEnded(NamedTuple):
     Attributes:
         workflow, stage: workflow and stage of the batch's rows.
         rows: number of rows.
+        single_stage_rows: number of those that are of calls of this stage alone.
         share: resources of the pod.
         queue_s: time in the queue of each call in the batch.
         execute_s: time from the request to the model server to its answer.
@@ -23,6 +24,7 @@ class BatchEnded(NamedTuple):
     workflow: WorkflowKey
     stage: str
     rows: int
+    single_stage_rows: int
     share: Share
     queue_s: tuple[float, ...]
     execute_s: float

@@ -87,6 +87,8 @@ def compare_log(
             logged = _recent_calls(url, kubeconfig, catalogue)
         else:
             logged = read_log(log, catalogue)
+        for reason, lines in logged.left_out.items():
+            typer.echo(f"warning: {reason}; lines of the log left out: {lines:,}", err=True)
         if change:
             options |= changes
             experiment, _ = read_scenario(scenario, options, assignments, cluster=cluster)

@@ -116,9 +116,13 @@ class WarmSimulation(SimulationLoop):
             if ends is None:
                 return
             self._push_ends(ends)
-        self._executions.end(container)
-        for job in run.jobs:
-            job.request.payload.ran_on[run.stage] = container.node
+        execution = self._executions.end(container)
+        for request, _ in execution.served:
+            request.ran_on[run.stage] = container.node
+            transfers_ms = request.transfers_ms
+            transfers_ms[run.stage] += execution.begin_ms - run.begin_ms
+            for successor in request.graph.successors[run.stage]:  # the last end before it counts
+                transfers_ms[successor] = transfers_ms[run.stage]
         began_s = perf_counter()
         self._dispatcher.run_ended(run, now_ms)
         self._decided(began_s)
@@ -293,8 +297,13 @@ def _pod_memory_mib(scenario: Scenario) -> dict[str, int]:
 
 
 def _last_job(request: Request, job: Job) -> StageJob[SimulatedRequest]:
-    """Return the job in the form of the other policies' runs."""
-    last = StageJob(request.payload, request.deadline_ms)
+    """Return the job in the form of the other policies' runs.
+
+    The dispatcher knows no transfers: they are part of its time of execution.
+    """
+    last: StageJob[SimulatedRequest] = StageJob(request.payload, request.deadline_ms)
     last.since_ms = job.since_ms
-    last.queue_ms, last.start_ms, last.execute_ms = job.queue_ms, job.start_ms, job.execute_ms
+    last.queue_ms, last.start_ms = job.queue_ms, job.start_ms
+    last.transfer_ms = last.request.transfers_ms[job.stage]
+    last.execute_ms = job.execute_ms - last.transfer_ms
     return last

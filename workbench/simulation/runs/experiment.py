@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from scheduler.model.message_text import listed, quoted
 from workbench.simulation.registry import policy_class, policy_names
 from workbench.simulation.runs.job import SimulationJob
-from workbench.simulation.scenario import Count, CountOrNone, Scenario
+from workbench.simulation.scenario import Count, CountOrNone, Scenario, ScenarioError
 from workbench.simulation.workloads.paper import SETTINGS, Paper
 from workbench.simulation.workloads.parameters import Workload
 from workbench.simulation.workloads.registry import parse_workload
@@ -108,6 +108,7 @@ class Experiment(Scenario):
         Raises:
             UnknownPolicyError: the registry has no such policy.
             DocumentError: the workload's parameters are wrong.
+            ScenarioError: two runs would have the same name.
         """
         policies = policy_names() if ALL in self.policies else self.policies
         for name in policies:
@@ -128,6 +129,7 @@ class Experiment(Scenario):
             for policy in policies
             for number, seed in enumerate(self.seeds)
         ]
+        _check_names(jobs)
         if out is None:
             return jobs
         return [replace(job, folder=out / "runs" / job.file_stem) for job in jobs]
@@ -174,6 +176,15 @@ class Experiment(Scenario):
         workload = parse_workload(str(parameters.pop("name", "")), parameters, "workload")
         name = workload.file.name if isinstance(workload, Requests) else workload.name
         return [(name + suffix, plain, workload)]
+
+
+def _check_names(jobs: Sequence[SimulationJob]) -> None:
+    by_name: dict[str, SimulationJob] = {}
+    for job in jobs:
+        namesake = by_name.setdefault(job.file_stem, job)
+        if namesake is not job:
+            runs = f"{quoted(namesake.setting)} and {quoted(job.setting)}"
+            raise ScenarioError(f"sweep: {runs} would write the same files; give distinct values")
 
 
 def _assign(keys: dict[str, Any], path: Sequence[str], value: Any) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ from workbench.simulation.result import Result
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.parameters import Workload
 
-_NO_FILE_NAME = re.compile(r"[^A-Za-z0-9.]+")
+_NO_FILE_NAME = re.compile(r"=(?=-)|[^A-Za-z0-9.]+")  # "=-" becomes two hyphens: a sign stays
+_SWEPT = r"[\w.]+=-?[A-Za-z0-9.]+(-[A-Za-z0-9.]+)*"
+_LEGIBLE = re.compile(rf"({_SWEPT}(, {_SWEPT})*)?", re.ASCII)
 _ARRIVALS = 2  # the engine spawns 0 and 1 of the seed, so arrivals share no stream with it
 
 Progress = Callable[[int], None]
@@ -46,9 +49,15 @@ class SimulationJob:
 
     @property
     def file_stem(self) -> str:
-        """Name of the run's folder or file: letters, digits, hyphens and dots."""
-        name = f"{self.policy}-{self.setting}-{self.seed}"
-        return _NO_FILE_NAME.sub("-", name)
+        """Name of the run's folder or file: letters, digits, hyphens and dots.
+
+        Swept values that have other characters could share a name; a hash tells them apart.
+        """
+        _, _, values = self.setting.partition(", ")
+        name = f"{self.policy}-{self.setting}"
+        if not _LEGIBLE.fullmatch(values):
+            name += f"-{sha256(values.encode()).hexdigest()[:8]}"
+        return _NO_FILE_NAME.sub("-", f"{name}-{self.seed}")
 
     @property
     def arrivals_seed(self) -> np.random.SeedSequence:
