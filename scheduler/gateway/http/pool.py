@@ -45,6 +45,11 @@ class HttpPool:
         self._idle: list[ServerConnection] = []
         self._keeps_idle = True
 
+    @property
+    def is_connected(self) -> bool:
+        """True if there are connections."""
+        return bool(self._connections)
+
     async def send(
         self, parts: Sequence[bytes | memoryview], timeout_s: float | None
     ) -> HttpResponse:

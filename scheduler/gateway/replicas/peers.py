@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from weakref import WeakSet
 
 from scheduler.gateway.calls import CallError, InferAnswer, InferCall
 from scheduler.gateway.http.exchange import HttpResponse
@@ -33,15 +32,15 @@ class Peers:
         self._tls = tls
         self._hosts: dict[str, str] = {}
         self._pools: dict[str, HttpPool] = {}
-        self._retired = WeakSet[HttpPool]()  # a call in flight refers to its pool
+        self._retired: list[HttpPool] = []  # with calls in flight
 
     def set_hosts(self, hosts: Mapping[str, str]) -> None:
         """Replace the addresses of replicas by name; calls to one that is gone go on."""
         self._hosts = dict(hosts)
         for host in self._pools.keys() - hosts.values():
-            pool = self._pools.pop(host)
-            pool.retire()
-            self._retired.add(pool)
+            self._retired.append(self._pools.pop(host))
+            self._retired[-1].retire()
+        self._retired = [pool for pool in self._retired if pool.is_connected]
 
     def has(self, host: str) -> bool:
         """Return true for the address of a replica."""
