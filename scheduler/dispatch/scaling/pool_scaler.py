@@ -255,9 +255,8 @@ class PoolScaler:
     @staticmethod
     def _is_oversized(pool: _Pool, size: PoolSize, fitting: Sequence[Slice], now_ms: float) -> bool:
         """Return true if a smaller slice would have done in place of the only one for a while."""
-        is_larger = [slice_.percent - size.percent >= OVERSIZE_PERCENT for slice_ in fitting] == [
-            True
-        ]
-        if size.slices != 1 or not is_larger or pool.oversized_ms == inf:
+        is_only = size.slices == 1 and len(fitting) == 1
+        is_oversized = is_only and fitting[0].percent - size.percent >= OVERSIZE_PERCENT
+        if not is_oversized or pool.oversized_ms == inf:
             pool.oversized_ms = now_ms
         return now_ms - pool.oversized_ms >= SURPLUS_MS and now_ms >= pool.backoff.retry_ms

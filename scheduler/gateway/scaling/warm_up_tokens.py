@@ -63,11 +63,8 @@ class WarmUpTokens:
         return not self._begun[key] or gpu_slice.admits(pod.name, pod.gpu_percent, pod.cpu)
 
     def _open_slice(self, key: SliceKey) -> Slice | None:
-        gpu_slice = self._slice(key)
+        gpu_slice = self._runtime.dispatcher.slice_of(*key)
         return gpu_slice if gpu_slice is not None and gpu_slice.is_open else None
-
-    def _slice(self, key: SliceKey) -> Slice | None:
-        return self._runtime.dispatcher.slice_of(*key)
 
     def _take(self, key: SliceKey, pod: ServerPod, run_ms: float) -> None:
         self._begun[key] += 1
