@@ -64,11 +64,14 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def empty(plane: ControlPlane) -> None:
-    """Delete pods (without grace), nodes, custom resources, and cluster-wide objects of tests."""
+    """Delete pods (without grace), what creates them again, nodes, and other objects of tests."""
     api = plane.api
     for namespace in api.items("/api/v1/namespaces"):
         name = namespace["metadata"]["name"]
         if not plane.is_preexisting("Namespace", name):
+            for kind in ("deployments", "replicasets"):
+                api.delete(f"/apis/apps/v1/namespaces/{name}/{kind}")
+            api.delete(f"/apis/batch/v1/namespaces/{name}/jobs")
             api.delete(f"/api/v1/namespaces/{name}/pods", grace_s=0)
     for group in api.get("/apis")["groups"]:
         if group["name"] == "esg-scheduler.io":

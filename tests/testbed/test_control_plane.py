@@ -12,6 +12,7 @@ import pytest
 from tests.testbed import REPOSITORY
 from tests.testbed.api import Api, ApiError, Json, wait_until
 from tests.testbed.control_plane import ControlPlane
+from tests.testbed.fixtures import empty
 from tests.testbed.nodes import create_nodes
 from tests.testbed.pods import PREFIX, function_pod
 from tests.testbed.processes import Process
@@ -161,6 +162,25 @@ time.sleep(60)
         child = int(owner.stdout.readline())
         owner.kill()
     wait_until(lambda: state(child) in {"", "Z"}, what="the child ended")
+
+
+def test_pods_of_a_failed_test_are_not_created_again(cluster: ControlPlane) -> None:
+    """Nothing of a Deployment or a Job that a test has left reaches the next one."""
+    labels = {"app": "left"}
+    pod = {"containers": [{"name": "main", "image": "none"}], "restartPolicy": "Always"}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    kept = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    run = {"template": {"spec": {**pod, "restartPolicy": "Never"}}}
+    for version, kind, spec in (("apps/v1", "Deployment", kept), ("batch/v1", "Job", run)):
+        document = {"apiVersion": version, "kind": kind, "metadata": {"name": "left"}}
+        cluster.api.create({**document, "spec": spec})
+    wait_until(lambda: len(cluster.api.items(PODS)) == 3, what="their pods are created")
+
+    empty(cluster)
+
+    for kind in ("deployments", "replicasets"):
+        assert cluster.api.items(f"/apis/apps/v1/namespaces/default/{kind}") == []
+    wait_until(lambda: not cluster.api.items(PODS), what="no pod is created again")
 
 
 def state(pid: int) -> str:
