@@ -48,7 +48,8 @@ class OtherStages:
             completion within the slack.
         lower_bound: minimum cost by that time; no completion costs less. None: ``frontier`` is the
             minimum up to its epsilon.
-        siblings_ms: shortest time from now on in which siblings and what follows them can end.
+        siblings_ms: shortest time from now on in which siblings that have not begun, and what
+            follows them, can end.
         chain: these stages for A* with the paper's bounds (policy ``esg``); None: ``frontier``
             counts.
     """
@@ -68,8 +69,10 @@ class OtherStages:
         If some of them have begun, or may have, and are late whatever follows, no plan can help
         them: the others are planned as if they were in time.
         """
-        end_ms = float(sibling.time_ms[0] + self.frontier.time_ms[0])
         others = self._mapped(partial(_with_sibling, sibling, limit_ms, has_begun=has_begun))
+        if has_begun:
+            return others
+        end_ms = float(sibling.time_ms[0] + self.frontier.time_ms[0])
         return replace(others, siblings_ms=max(self.siblings_ms, end_ms))
 
     def _mapped(self, change: Callable[[Frontier], Frontier]) -> "OtherStages":

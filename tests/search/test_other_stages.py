@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.progress import InstanceProgress
+from scheduler.model.progress import UNKNOWN_PROGRESS, InstanceProgress
 from scheduler.search import other_stages
 from scheduler.search.planner import Planner
 from scheduler.search.reduction import completion_set
 from tests.examples import examples
 from tests.search import naive
 from tests.search.factories import (
+    FORKS,
     N_SHAPE,
     any_order,
     catalogues,
@@ -76,6 +77,24 @@ def test_no_slo_is_given_up_for_a_margin_in_another_order(
     assert_agrees(catalogue, requests[0], without)
     assert without.feasible
     assert reduced.feasible
+
+
+@examples(60)
+@given(
+    st.one_of(catalogues(after=shape, configurations_max=2) for shape in (FORKS, N_SHAPE)),
+    st.floats(0.1, 2.0),
+    st.sampled_from(({"margin_ratio": 0.5}, {"later_waits_ms": 1e9})),
+    st.sampled_from(("s0", "s1", "s2", "s3")),
+)
+def test_no_slo_is_given_up_for_a_sibling_that_may_have_ended(
+    catalogue: Catalogue, slack_factor: float, reserve: dict[str, float], stage: str
+) -> None:
+    """Without reports of siblings, a reserve that does not fit is reduced, late as they are."""
+    planner = Planner(catalogue)
+    slack_ms = slack_factor * planner.fastest_ms("default", "w")
+    request = plan_request(stage=stage, slack_ms=slack_ms, progress=UNKNOWN_PROGRESS)
+    without, reduced = planner.plan(request), planner.plan(replace(request, **reserve))
+    assert reduced.feasible == without.feasible
 
 
 def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,8 @@ class CompletionSet:
 
         Returns:
             The frontier; a lower bound of the cost, or None without a limit; and the shortest time
-            in which the other modules can end, apart from those that follow ``own``.
+            in which the other modules that have not begun can end, apart from those that follow
+            ``own``.
         """
         options = self._options
         in_time = np.ones(len(options), np.bool_)
@@ -104,7 +105,8 @@ class CompletionSet:
             if i not in now and not self.masks[i] & unfinished.begun:
                 in_time &= path_ms[i] <= limit_ms
             cost += frontier.cost[at]
-        siblings_ms = max(shortest_ms.values(), default=0.0)
+        open_ms = (ms for i, ms in shortest_ms.items() if not self.masks[i] & unfinished.begun)
+        siblings_ms = max(open_ms, default=0.0)
         if not in_time.any():
             return NEVER, None, siblings_ms
         points = pareto(path_ms[own][in_time], cost[in_time])
