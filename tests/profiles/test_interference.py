@@ -1,6 +1,7 @@
 """Slowdown by a neighbour: ``esg profiles measure --beside`` on played servers that share a GPU."""
 
 import asyncio
+import multiprocessing
 import re
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import yaml
 
 from tests.command_line import esg
 from tests.profiles.harness import TimedServer, in_thread
-from workbench.profiles.interference import Slowdown
+from workbench.profiles.interference import NeighbourError, Slowdown, neighbour_batches
 
 OPTIONS = (
     "--model", "encoder", "--gpu-model", "NVIDIA A100-SXM4-80GB", "--memory-mib", 900,
@@ -79,6 +80,30 @@ def test_a_neighbour_that_does_not_answer(pair):
     assert "127.0.0.1" in done.stderr
     assert "Traceback" not in done.stderr
     assert yaml.safe_load(done.stdout)["kind"] == "FunctionProfile"
+
+
+async def connect_to_one_batch():
+    """Return a run that fails after its first batch."""
+    answers = ["first batch"]
+
+    async def run():
+        if not answers:
+            raise RuntimeError("out of memory")
+        return answers.pop()
+
+    return run
+
+
+def test_a_neighbour_that_fails_after_its_first_batch():
+    """Times beside a neighbour that runs no batches any more are no slowdown."""
+
+    def wait_for_its_end():
+        with neighbour_batches(connect_to_one_batch):
+            for process in multiprocessing.active_children():
+                process.join()
+
+    with pytest.raises(NeighbourError, match="out of memory"):
+        wait_for_its_end()
 
 
 def test_the_form_of_a_neighbour(pair):

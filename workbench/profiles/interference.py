@@ -77,7 +77,7 @@ def neighbour_batches(connect: Connect) -> Iterator[None]:
         connect: returns what runs one batch; it goes to the process, as `ServerBatches` can.
 
     Raises:
-        NeighbourError: the first batch does not end.
+        NeighbourError: the first batch does not end, or a later one fails.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -87,13 +87,10 @@ def neighbour_batches(connect: Connect) -> Iterator[None]:
     try:
         if not receiver.poll(_START_S):
             raise NeighbourError(f"its first batch took over {_START_S:.0f} s")
-        try:
-            problem = receiver.recv()
-        except EOFError:
-            problem = "its process ended"
-        if problem:
-            raise NeighbourError(problem)
+        _check(receiver)
         yield
+        if receiver.poll():
+            _check(receiver)
     finally:
         process.kill()
         process.join()
@@ -117,6 +114,16 @@ async def measure_slowdown(
     with neighbour_batches(connect):
         beside = await measure_batch(run, precision)
     return Slowdown(alone=alone, beside=beside, neighbour_percent=neighbour_percent)
+
+
+def _check(receiver: Any) -> None:
+    """Raise a NeighbourError, unless the process reports its first batch."""
+    try:
+        problem = receiver.recv()
+    except EOFError:
+        problem = "its process ended"
+    if problem:
+        raise NeighbourError(problem)
 
 
 def _run_batches(connect: Connect, sender: Any) -> None:
