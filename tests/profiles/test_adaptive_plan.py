@@ -102,6 +102,22 @@ def test_measures_all_of_a_small_grid():
     assert measured_by_plan(grid_ms) == grid_ms
 
 
+def test_time_stops_falling_between_measured_shares():
+    """Three points fit a parabola, whatever lies between them: they are no measure of its error."""
+    grid_ms = {
+        (1, 1, percent): 100.0 / (min(percent, 90) / 10) ** 1.2 for percent in range(10, 101, 10)
+    }
+    measured_ms = measured_by_plan(grid_ms)
+    minima = [
+        min(
+            Prices().request_cost_dollars(ms, cpu, percent, batch)
+            for (batch, cpu, percent), ms in times_ms.items()
+        )
+        for times_ms in (grid_ms, measured_ms)
+    ]
+    assert minima[1] <= minima[0] * (1 + ERROR_RATIO)
+
+
 def test_points_are_sorted_by_server():
     """The points of one share and number of vCPUs follow one another: a restart takes long."""
     grid = [(b, c, g) for b in (1, 2, 4, 8) for c in (1, 2, 4) for g in (14, 28, 56)]

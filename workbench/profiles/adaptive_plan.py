@@ -6,10 +6,12 @@ some slack and some queue are measured next, until there are none.
 
 A point is skipped if a measured one with no larger batch is as fast, and costs at most
 ``error_ratio`` more for each request. The time of the skipped one is taken as the prediction less
-the polynomial's largest error on what is measured, and at least as that of each measured point with
-no larger batch and no fewer resources. So for any slack and any queue the planner's cost with the
-measured points is at most ``error_ratio`` above that with all points, if the predictions hold.
-Ceilings on vCPUs and GPU share may exclude the measured one; they are not considered.
+the largest error, and at least as that of each measured point with no larger batch and no fewer
+resources. The error at a measured point is that of the polynomial fitted to all others: one fitted
+to as many points as it has terms passes through them. So for any slack and any queue the planner's
+cost with the measured points is at most ``error_ratio`` above that with all points, if the
+predictions hold. Ceilings on vCPUs and GPU share may exclude the measured one; they are not
+considered.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +26,7 @@ from scheduler.model.plan import Prices
 Point = tuple[int, int, int]
 """Batch, vCPUs and GPU share in percent."""
 ERROR_RATIO = 0.02
+_ROUNDING = 1e-9
 _Array = np.ndarray[Any, np.dtype[np.float64]]
 _Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -130,8 +133,13 @@ def _least_ms(points: Sequence[Point], measured_ms: Mapping[Point, float]) -> _A
     known = np.array([*measured_ms], float)
     known_ms = np.array([*measured_ms.values()])
     terms = _terms(known)
-    fitted, *_ = np.linalg.lstsq(terms, np.log(known_ms), rcond=None)
-    error = float(np.abs(terms @ fitted - np.log(known_ms)).max())
+    inverse = np.linalg.pinv(terms, rcond=_ROUNDING)
+    fitted = inverse @ np.log(known_ms)
+    # A residual falls with the leverage of its own point on the fit (Allen's PRESS).
+    freedom = 1.0 - np.einsum("ij,ji->i", terms, inverse)
+    free = freedom > _ROUNDING
+    errors = np.abs(terms @ fitted - np.log(known_ms))[free] / freedom[free]
+    error = errors.max() if free.any() else np.inf
     least_ms = np.exp(_terms(np.array(points, float)) @ fitted - error)
     for index, (batch, *resources) in enumerate(points):
         faster = (known[:, 0] <= batch) & (known[:, 1:] >= resources).all(axis=1)
