@@ -71,6 +71,13 @@ def test_perf_analyzer_writes_microseconds(tmp_path):
     ]
 
 
+def test_a_file_without_a_percentile(tmp_path):
+    """Each file has its own columns: what one has and another one lacks is left out there."""
+    plain = "Concurrency,Inferences/Second,Avg latency\n1,160,25000\n"
+    done = run(tmp_path, "perf-analyzer", [PERF, plain], "--batches", "1,4", *SHARE, *MEMORY)
+    assert [row.get("p95Ms") for row in rows(done)] == [19.753, None]
+
+
 def test_model_analyzer_with_its_gpu_file(tmp_path):
     """Model and batch are in the file, and the memory is in that of the GPU."""
     gpu_file = tmp_path / "gpu.csv"
@@ -104,6 +111,7 @@ def test_units_are_asked_for(tmp_path, unit, latency_ms):
     assert row["latencyMs"] == latency_ms
 
 
+SHARE_OF_MODEL = SHARE[2:]  # a file of Model Analyzer has the name of the function
 PROBLEMS = {
     "another batch": (
         "perf-analyzer", PERF, ("--batches", "8", *SHARE, *MEMORY),
@@ -113,7 +121,8 @@ PROBLEMS = {
         "perf-analyzer", PERF, (*SHARE, *MEMORY), "has no batch; write --set batch=VALUE",
     ),
     "no memory": (
-        "model-analyzer", INFERENCE, SHARE, "has no memory_mib; write --set memory_mib=VALUE",
+        "model-analyzer", INFERENCE, SHARE_OF_MODEL,
+        "has no memory_mib; write --set memory_mib=VALUE",
     ),
     "requests at a rate": (
         "perf-analyzer", PERF.replace("Concurrency", "Request Rate"),
@@ -124,11 +133,23 @@ PROBLEMS = {
         "has no row with concurrency 1",
     ),
     "no mean": (
-        "model-analyzer", INFERENCE.replace("Avg Latency", "p90 Latency"), (*SHARE, *MEMORY),
+        "model-analyzer", INFERENCE.replace("Avg Latency", "p90 Latency"),
+        (*SHARE_OF_MODEL, *MEMORY),
         "add perf_latency_avg and perf_latency_p95 to inference_output_fields",
     ),
     "a file of another tool": (
         "genai-perf", PERF, (*SHARE, *MEMORY), "give profile_export_genai_perf.csv",
+    ),
+    "a value that the file has": (
+        "model-analyzer", INFERENCE, (*SHARE, *MEMORY),
+        "--set function=net: the column 'Model' has it; remove one",
+    ),
+    "a value that no profile has": (
+        "perf-analyzer", PERF, ("--batches", "1", *SHARE, *MEMORY, "--set", "gpu=28"),
+        "--set gpu=28: unknown field 'gpu'; fields are function, batch",
+    ),
+    "no CSV": (
+        "perf-analyzer", f'{PERF_HEADER}\n1,"', ("--batches", "1", *SHARE, *MEMORY), "is not CSV",
     ),
     "a row too short": (
         "perf-analyzer", f"{PERF_HEADER}\n1,2\n", (*SHARE, *MEMORY), "has 2 values for 13 columns",
@@ -146,13 +167,21 @@ def test_problems(tmp_path, tool, text, options, expected):
     assert expected in done.stderr
 
 
-def test_a_gpu_file_of_two_gpus(tmp_path):
-    """A measurement on two GPUs has no memory of one."""
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (GPU_MEMORY + GPU_MEMORY.splitlines()[1] + "\n", "a second GPU for one measurement"),
+        (GPU_MEMORY.replace("1099.0", "1e999"), "line 2: GPU Memory Usage (MB) is '1e999'"),
+    ],
+    ids=["two GPUs", "no finite number"],
+)
+def test_gpu_files_without_the_memory_of_one_gpu(tmp_path, text, expected):
+    """A measurement on two GPUs has no memory of one, and infinity is none."""
     gpu_file = tmp_path / "gpu.csv"
-    gpu_file.write_text(GPU_MEMORY + GPU_MEMORY.splitlines()[1] + "\n", encoding="utf-8")
-    done = run(tmp_path, "model-analyzer", [INFERENCE], "--gpu-file", gpu_file, *SHARE)
+    gpu_file.write_text(text, encoding="utf-8")
+    done = run(tmp_path, "model-analyzer", [INFERENCE], "--gpu-file", gpu_file, *SHARE_OF_MODEL)
     assert done.exit_code == 1
-    assert "a second GPU for one measurement" in done.stderr
+    assert expected in done.stderr
 
 
 @pytest.mark.usefixtures("wide_terminal")
@@ -161,6 +190,7 @@ def test_a_gpu_file_of_two_gpus(tmp_path):
     [
         ("--from", "perf-analyzer", "--batches", "1,2"),
         ("--from", "perf-analyzer", "--map", "batch=Batch"),
+        ("--from", "perf-analyzer", "--batches", "1", "--set", "batch=2"),
         ("--batches", "1"),
     ],
 )

@@ -74,6 +74,8 @@ def _rows(options: ImportOptions, layout: CsvLayout) -> MeasuredRows:
         raise typer.BadParameter("the columns of a tool are known", param_hint="--map")
     batches: list[int | None] = [None] * len(files)
     if options.batches is not None:
+        if "batch" in layout.constants:
+            raise typer.BadParameter("--set has a batch too; remove one", param_hint="--batches")
         batches = [*number_list("--batches", options.batches)]
         if len(batches) != len(files):
             raise typer.BadParameter(

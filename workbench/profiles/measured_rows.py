@@ -85,7 +85,7 @@ def read_rows(text: str, source: str, layout: CsvLayout) -> MeasuredRows:
     problems = [
         Problem(source, place, "", message)
         for place, message in (
-            *_wrong_fields(columns, layout),
+            *wrong_fields(columns, layout),
             *_missing_columns(header, columns, layout),
             *_unknown_units(columns, layout),
         )
@@ -129,18 +129,27 @@ def label(function: str) -> str:
     return re.sub("[^a-z0-9]", "-", function.lower()).strip("-")
 
 
-def _table(text: str, source: str) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
-    """Split the CSV into its columns, and into the place and cells of each row."""
+def csv_lines(text: str, source: str) -> list[tuple[str, list[str]]]:
+    """Return the place and cells of each line that is not empty.
+
+    Raises:
+        DocumentError: the text is not CSV.
+    """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        lines = [
+        return [
             (f"line {reader.line_num}", [cell.strip() for cell in cells])
             for cells in reader
-            if cells  # an empty line has none
+            if cells
         ]
     except csv.Error as error:
         problem = Problem(source, f"line {reader.line_num}", "", f"is not CSV: {error}")
         raise DocumentError([problem]) from None
+
+
+def _table(text: str, source: str) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
+    """Split the CSV into its columns, and into the place and cells of each row."""
+    lines = csv_lines(text, source)
     if not lines:
         message = "is empty; its first line must name the columns"
         raise DocumentError([Problem(source, "the file", "", message)])
@@ -162,7 +171,7 @@ def _table(text: str, source: str) -> tuple[list[str], list[tuple[str, dict[str,
     return header, [(place, dict(zip(header, cells, strict=True))) for place, cells in lines]
 
 
-def _wrong_fields(columns: Mapping[str, str], layout: CsvLayout) -> list[tuple[str, str]]:
+def wrong_fields(columns: Mapping[str, str], layout: CsvLayout) -> list[tuple[str, str]]:
     """Find options for an unknown field, or for a field that is set twice: (place, message)."""
     fields = f"fields are {', '.join(FIELDS)}"
     wrong = [

@@ -6,18 +6,25 @@ and the GPU's memory into a file of its own. GenAI-Perf writes a table of statis
 metrics.
 """
 
-import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.message_text import listed, quoted
 from workbench.profiles.latency_units import Unit, to_ms, unit_of
 from workbench.profiles.measured_numbers import number
-from workbench.profiles.measured_rows import LATENCIES, REQUIRED, MeasuredRows, Row
+from workbench.profiles.measured_rows import (
+    LATENCIES,
+    REQUIRED,
+    CsvLayout,
+    MeasuredRows,
+    Row,
+    csv_lines,
+    wrong_fields,
+)
 
 Tool = Literal["perf-analyzer", "model-analyzer", "genai-perf"]
 _ALONE = "1"
@@ -85,10 +92,12 @@ def read_exports(
     source = files[0].source if len(files) == 1 else f"{len(files)} files"
     memory = {} if gpu_file is None else _memory(gpu_file)
     rows: list[Row] = []
-    columns: dict[str, str] = {}
+    all_columns: dict[str, str] = {}
     for file in files:
         header, table = _table(tool, file)
-        columns |= _columns(tool, header, file)
+        columns = _columns(tool, header, file)
+        all_columns |= columns
+        _check_constants(constants, columns, file)
         prefix = "" if len(files) == 1 else f"{file.source}, "
         for place, cells in table:
             if cells.get("Concurrency", _ALONE) != _ALONE:
@@ -111,23 +120,19 @@ def read_exports(
     if not rows:
         message = f"has no row with concurrency {_ALONE}; {_REMEDIES[tool]}"
         raise DocumentError([Problem(source, "the file", "", message)])
-    names = {"batch": "Batch", "memory_mib": _MEMORY} | columns
-    set_by_user = {name: text for name, text in constants.items() if name not in columns}
-    return MeasuredRows(source, tuple(rows), names, set_by_user)
+    names = {"batch": "Batch", "memory_mib": _MEMORY} | all_columns
+    return MeasuredRows(source, tuple(rows), names, constants)
 
 
 def _table(tool: Tool, file: ExportFile) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
     """Return the columns, and the place and cells of each row."""
-    reader = csv.reader(io.StringIO(file.text, newline=""))
-    lines = [(f"line {reader.line_num}", [cell.strip() for cell in cells]) for cells in reader]
+    lines = csv_lines(file.text, file.source)
     if tool == "genai-perf":
         lines = [
             (place, [cell.replace(",", "") for cell in cells])  # separators of thousands
             for place, cells in lines
-            if cells and (cells[0] == "Metric" or _METRIC.fullmatch(cells[0]))
+            if cells[0] == "Metric" or _METRIC.fullmatch(cells[0])
         ][:2]
-    else:
-        lines = [(place, cells) for place, cells in lines if cells]
     if not lines:
         raise DocumentError([Problem(file.source, "the file", "", f"is empty; {_REMEDIES[tool]}")])
     header = lines[0][1]
@@ -167,6 +172,18 @@ def _unit(
         message = f"{quoted(name)} names no unit; give --unit ns, us, ms or s"
         raise DocumentError([Problem(file.source, "the columns", "", message)])
     return known
+
+
+def _check_constants(
+    constants: Mapping[str, str], columns: Mapping[str, str], file: ExportFile
+) -> None:
+    """Refuse values that the file has, or that no profile has."""
+    problems = [
+        Problem(file.source, place, "", message)
+        for place, message in wrong_fields(columns, CsvLayout(constants=constants))
+    ]
+    if problems:
+        raise DocumentError(problems)
 
 
 def _check_fields(texts: Mapping[str, str], file: ExportFile, place: str) -> None:
@@ -213,5 +230,5 @@ def _memory(file: ExportFile) -> dict[tuple[str, ...], int]:
                 else "a second GPU for one measurement; measure on one"
             )
             raise DocumentError([Problem(file.source, place, "", message)])
-        memory[key] = round(used)
+        memory[key] = ceil(used)
     return memory
