@@ -119,6 +119,17 @@ def test_an_interrupted_measurement_goes_on(tmp_path):
     assert [row["batch"] for row in rows_of(out.read_text(encoding="utf-8"))] == [1, 2]
 
 
+def test_lines_of_points_end_at_newlines_alone(tmp_path):
+    """A name with another separator of lines hides neither its point nor those after it."""
+    options = ("--model", "played", "--gpu-model", "a\u2028b", "--memory-mib", 900)
+    out = tmp_path / "profile.yaml"
+    with http_server(run_ms=1) as server:
+        for batch in (1, 2):
+            share = ("--batches", batch, "--out", out, *QUICK)
+            assert measure(http(server), *share, common=options).exit_code == 0
+    assert [row["batch"] for row in rows_of(out.read_text(encoding="utf-8"))] == [1, 2]
+
+
 def test_another_share_is_added(tmp_path):
     """A call with another share completes the profile of the first."""
     out = tmp_path / "profile.yaml"

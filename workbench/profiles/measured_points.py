@@ -1,6 +1,7 @@
 """Measured points of functions: a file of them, and the FunctionProfile that they make."""
 
 from collections.abc import Iterable, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import cast
 
@@ -98,7 +99,7 @@ def read_points(file: Path) -> list[MeasuredPoint]:
             [Problem(str(file), "the file", "", f"cannot be read: {reason_of(error)}")]
         ) from None
     points = []
-    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+    for number, line in enumerate(StringIO(text), start=1):  # `splitlines` knows other ends
         if not line.endswith("\n"):
             break
         try:
