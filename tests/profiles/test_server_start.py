@@ -63,6 +63,24 @@ def test_the_cold_start_is_that_of_the_command():
 
 
 @pytest.mark.slow
+def test_the_cold_start_of_batches_that_were_measured(tmp_path):
+    """With all batches in the file of points, the start is measured, and added to the profile."""
+    out = tmp_path / "profile.yaml"
+    precise = ("--runs", 80, "--error-percent", 100, "--limit-s", 60, "--out", out)
+    with http_server(run_ms=1) as server:
+        url = ("--url", f"http://127.0.0.1:{server.port}", "--model", "played")
+        done = esg("profiles", "measure", *url, *OPTIONS, *precise)
+    assert done.exit_code == 0, done.output
+    port = free_port()
+    done = measure(port, played(port), *precise)
+    assert done.exit_code == 0, done.output
+    assert "1 of 1 batches are in" in done.stderr
+    profile = yaml.safe_load(out.read_text(encoding="utf-8"))
+    assert profile["spec"]["coldStartMs"] > 0
+    assert len(profile["spec"]["gpus"][0]["configurations"]) == 1
+
+
+@pytest.mark.slow
 def test_a_server_that_ignores_the_signal_is_killed(monkeypatch):
     """The shell of the command ends at once, and what it started does not."""
     monkeypatch.setattr("workbench.profiles.server_start._STOP_S", 0.5)

@@ -105,6 +105,10 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
                         own.append(measured)
                         record(measured)
                         advance()
+                if facts and not missing:
+                    latest = next(m for m in reversed(own) if m.key == server.key(min(batches)))
+                    own.append(latest.model_copy(update=facts))
+                    record(own[-1])
                 if neighbour is None:
                     return FunctionMeasurement(own)
                 beside = _measure_beside(neighbour, neighbour_model, max(batches), server, options)
