@@ -11,6 +11,7 @@ from scheduler.agent.gpus.reading import DeviceReading, Process
 from tests.command_line import esg
 from tests.profiles.harness import grpc_server, http_server
 from tests.reports.parsed import Page
+from workbench.profiles.batch_inputs import BatchInputs, InputError
 from workbench.profiles.gpu_memory import GpuMemoryError, server_memory_mib
 
 GPU = "NVIDIA A100-SXM4-80GB"
@@ -188,6 +189,27 @@ def test_errors():
             assert done.exit_code == status, done.output
             assert text in " ".join(done.stderr.split()), done.stderr
             assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("inputs", "rows", "text"),
+    [
+        ([], None, "the model's metadata has no inputs"),
+        (
+            [{"name": "x", "datatype": "BYTES", "shape": [-1]}],
+            np.zeros(3),
+            "input 'x' is of BYTES, the file's values of float64; give a file of texts",
+        ),
+        ([{"name": "x", "datatype": "FP32", "shape": [-1]}], None, "cannot be read: No data"),
+    ],
+    ids=["no inputs", "numbers for texts", "an empty file"],
+)
+def test_batches_that_cannot_be_composed(tmp_path, inputs, rows, text):
+    """The error names what the model or the file lacks."""
+    file = tmp_path / "rows.npy"
+    file.touch() if rows is None else np.save(file, rows)
+    with pytest.raises(InputError, match=text):
+        BatchInputs({"inputs": inputs}, {"x": str(file)} if inputs else {}).batch(2, binary=True)
 
 
 class TestMemory:

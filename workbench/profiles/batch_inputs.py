@@ -30,7 +30,7 @@ class BatchInputs:
             row, as in ``3,224,224``.
 
     Raises:
-        InputError: a file or shape is invalid, or an input is unknown.
+        InputError: a file or shape is invalid, an input is unknown, or there is none.
     """
 
     def __init__(self, metadata: Mapping[str, Any], sources: Mapping[str, str]) -> None:
@@ -55,6 +55,8 @@ class BatchInputs:
             {**entry, "shape": [-1, *shapes[name]]} if name in shapes else entry
             for name, entry in described.items()
         ]
+        if not self._entries:
+            raise InputError("the model's metadata has no inputs; correct its configuration")
 
     def batch(self, rows: int, *, binary: bool) -> InferRequest:
         """Return a request with that number of rows, in the form of a client.
@@ -87,16 +89,17 @@ class BatchInputs:
         file_rows = self._rows[name]
         array = np.resize(file_rows, (rows, *file_rows.shape[1:]))  # repeats the rows
         per_row = array[0].size
-        if datatype is BYTES:
+        if datatype is BYTES and array.dtype.kind in "SU":
             texts = [text.encode() if isinstance(text, str) else text for text in array.flat]
             content = with_lengths(texts)
             part = TensorPart(rows, content, 0, row_starts(content, rows, per_row))
         else:
             code = (datatype and datatype.code) or {"FP16": _HALF}.get(str(entry.get("datatype")))
             if datatype is None or not code or array.dtype.kind not in "biuf":
+                remedy = f"its shape instead: --input {name}=SHAPE"
                 raise InputError(
                     f"input {quoted(name)} is of {entry.get('datatype')}, the file's values of "
-                    f"{array.dtype}; give its shape instead: --input {name}=SHAPE"
+                    f"{array.dtype}; give {'a file of texts' if datatype is BYTES else remedy}"
                 )
             content = memoryview(array.astype(f"<{code}").tobytes())
             part = TensorPart(rows, content, per_row * datatype.size_bytes)
@@ -106,7 +109,7 @@ class BatchInputs:
 def _read_rows(file: str) -> "np.ndarray[Any, Any]":
     try:
         rows = np.load(Path(file), allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise InputError(f"--input: {file} cannot be read: {reason_of(error)}") from None
     if not isinstance(rows, np.ndarray) or rows.ndim == 0 or rows.size == 0:
         raise InputError(f"--input: {file} has no rows; its first dimension must be the rows")
