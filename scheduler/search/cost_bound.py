@@ -107,7 +107,8 @@ def _stage_limits(
     if not changed.feasible:
         changed = planner.plan(replace(request, slack_ms=slo_ms + change_ms))
     change_dollars = abs(changed.candidates[0].path_cost_dollars - completion.cost_dollars)
-    ratio = bound_dollars / completion.cost_dollars  # 1, but for the error of an inexact plan
+    # 1, but for the error of an inexact plan.
+    ratio = bound_dollars / completion.cost_dollars if bound_dollars else 1.0
     return {
         run.stage: StageLimit(ratio * run.cost_dollars, change_dollars / change_ms)
         for run in completion.runs

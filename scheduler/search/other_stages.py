@@ -52,12 +52,14 @@ class OtherStages:
             follows them, can end.
         chain: these stages for A* with the paper's bounds (policy ``esg``); None: ``frontier``
             counts.
+        minimum_dollars: lower bound of the cost of these stages and the current one.
     """
 
     frontier: Frontier
     lower_bound: Frontier | None = None
     siblings_ms: float = 0.0
     chain: StageChain | None = None
+    minimum_dollars: float = 0.0
 
     def after(self, first: Frontier) -> "OtherStages":
         """Add stages between the current one and these."""
@@ -118,7 +120,10 @@ class RemainingStages:
             suffix = next(mask for mask in self._suffixes if mask >> stage & 1)
             completions = self._completion_set(suffix)
             own = completions.module(stage)
-            outside = OtherStages(*completions.outside(own, unfinished, limit_ms, self._timed))
+            outside = OtherStages(
+                *completions.outside(own, unfinished, limit_ms, self._timed),
+                minimum_dollars=completions.minimum_dollars(unfinished, limit_ms),
+            )
             levels = self._levels_to(stage, completions.masks[own] & unfinished.mask)
             return self._folded(levels, outside, unfinished, limit_ms)
 

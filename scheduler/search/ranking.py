@@ -65,7 +65,8 @@ def search(  # noqa: PLR0913 - what a ranking depends on
     ratio = 1.0
     if others.lower_bound is not None:
         minimum, _ = _ranked(table, others.lower_bound, query, budget_ms, starts_ms, fastest)
-        ratio = max_cost_ratio(ranked["path_cost"], minimum["path_cost"])
+        minima = np.maximum(minimum["path_cost"], others.minimum_dollars)
+        ratio = max_cost_ratio(ranked["path_cost"], minima)
     epsilon = ratio * (1.0 + others.frontier.epsilon) - 1.0
     return Ranking(_candidates(table, ranked), effort, epsilon, len(starts_ms))
 

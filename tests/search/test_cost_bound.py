@@ -1,5 +1,6 @@
 """The lower bound of the cost: brute force, HiGHS, and the sample documents."""
 
+import random
 from itertools import product
 from math import inf, lcm
 
@@ -40,6 +41,7 @@ KEY = ("default", "w")
 WHOLE = Prices(vcpu_hour_dollars=3.6e7, gpu_hour_dollars=3.6e8)  # of whole numbers of dollars
 UNITS_PER_DOLLAR = lcm(*BATCHES)
 ROUNDING = 1e-11
+TWO_ENTRIES = ((), (), (0,), (0, 1))
 SHAPES = st.one_of(
     st.builds(chain, st.integers(1, 6)),
     st.builds(fork_join, st.integers(3, 7)),
@@ -80,6 +82,28 @@ def test_is_the_cheapest_of_all_completions(documents: Catalogue) -> None:
     )
     if stages:
         check_parts(documents, stages)
+
+
+def test_resources_without_a_price() -> None:
+    """Each part of a cost of 0 is 0."""
+    documents = catalogue([[], [0]], [[(1, 1, 50, 10.0), (1, 1, 100, 5.0)]] * 2)
+    free = Prices(vcpu_hour_dollars=0.0, gpu_hour_dollars=0.0)
+    nothing = StageLimit(dollars=0.0, dollars_per_ms=0.0)
+    assert stage_limits(documents, free)[KEY] == {"s0": nothing, "s1": nothing}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_two_entries_before_a_join(seed: int) -> None:
+    """In an order that is not series-parallel the bound is as exact as the recorded completions."""
+    rng = random.Random(seed)
+    for slo_ms in range(20, 60, 4):
+        rows = [
+            [(1, 1, percent, rng.choice((1.0, 3.0, 10.0, 30.0))) for percent in (10, 20, 100)]
+            for _ in TWO_ENTRIES
+        ]
+        documents = catalogue(TWO_ENTRIES, rows, slo_ms=slo_ms)
+        (bound,) = request_bounds_dollars(documents, Prices()).values()
+        assert bound == pytest.approx(least_dollars(documents), rel=ROUNDING)
 
 
 def check_parts(documents: Catalogue, stages: dict[str, StageLimit]) -> None:

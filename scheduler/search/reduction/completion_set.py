@@ -16,7 +16,7 @@ from scheduler.search.dag import Dag, members
 from scheduler.search.frontiers.arrays import Floats
 from scheduler.search.frontiers.frontier import EMPTY, NEVER, Frontier, pareto
 from scheduler.search.reduction.event_network import EventNetwork
-from scheduler.search.reduction.node_reduction import reduced_frontier
+from scheduler.search.reduction.node_reduction import NEAR_RATIO, reduced_frontier
 from scheduler.search.reduction.time_prices import prices_of_time
 from scheduler.search.unfinished import UnfinishedStages
 
@@ -115,6 +115,14 @@ class CompletionSet:
             return frontier, None, siblings_ms
         bound = self._lower_bound(own, unfinished.mask, now, frontier, limit_ms)
         return frontier, bound, siblings_ms
+
+    def minimum_dollars(self, unfinished: UnfinishedStages, limit_ms: float) -> float:
+        """Return a lower bound of the cost of all stages if none of them has begun, else 0."""
+        whole = self.whole
+        at = np.searchsorted(whole.time_ms, limit_ms * (1.0 + NEAR_RATIO), side="right") - 1
+        if at < 0 or unfinished.running or sum(self.masks) & ~unfinished.mask:
+            return 0.0
+        return float(whole.cost[at]) / (1.0 + whole.epsilon)
 
     def _lower_bound(
         self,
