@@ -65,11 +65,13 @@ class Preparation:
         Without a workflow, ``stage`` is the name of a function.
         """
         self.follow_fleet()
-        try:
-            prepared = self._planner.prepared(namespace, workflow, stage)
-        except UnknownDocumentError:
-            return
-        if self._running and not prepared.is_prepared(self._fleet):
+        while True:
+            try:  # the documents may change meanwhile
+                prepared = self._planner.prepared(namespace, workflow, stage)
+            except UnknownDocumentError:
+                return
+            if not self._running or prepared.is_prepared(self._fleet):
+                return
             self._requests.set()
             await self._awaited.setdefault(prepared, asyncio.Event()).wait()
 

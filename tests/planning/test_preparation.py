@@ -166,6 +166,22 @@ async def test_a_change_prepares_what_it_concerns(bed, recorder):
     assert recorder.names[5:] == ["new"]
 
 
+async def test_a_profile_changes_while_a_request_waits(bed, recorder):
+    """The request waits for what is prepared from the profile that counts now."""
+    recorder.held = "chain"
+    recorder.released.clear()
+    async with bed.running():
+        while recorder.held not in recorder.names:
+            await recorder.begun()
+        waiting = asyncio.create_task(bed.preparation.wait_for(*CHAIN))
+        await asyncio.sleep(0)
+        bed.documents.profiles.upsert(to_manifest(profile("half", (20, 300), (50, 100))))
+        assert not bed.is_prepared(CHAIN)
+        recorder.released.set()
+        await waiting
+        assert bed.is_prepared(CHAIN)
+
+
 async def test_a_workflow_deleted_before_its_turn_is_left_out(bed, recorder):
     """The thread finds no work for it."""
     recorder.released.clear()
