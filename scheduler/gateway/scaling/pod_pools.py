@@ -40,7 +40,7 @@ CREATIONS_MAX = 16  # at a time, over all servers
 _NO_SHARE = Share("", 1, 1, 1)
 
 
-class PodScaler(Protocol):
+class StartOutcomes(Protocol):
     """Receiver of what becomes of starts, as `scheduler.dispatch.scaling.scaler.Scaler`."""
 
     @property
@@ -65,7 +65,7 @@ class PodPools:
     Args:
         runtime: runtime that gets the pods.
         client: client that creates and deletes pods.
-        scaler: receiver of failures and successes of starts.
+        outcomes: receiver of failures and successes of starts.
         failures: reports of failed starts to the server's owner and to clients.
         holders: holders of the slices in which pooled pods run.
         connect: opens the client of a pod's model server, for its first batch.
@@ -78,7 +78,7 @@ class PodPools:
         self,
         runtime: Runtime,
         client: PodClient,
-        scaler: PodScaler,
+        outcomes: StartOutcomes,
         failures: StartFailures,
         holders: SliceHolders,
         *,
@@ -89,7 +89,7 @@ class PodPools:
     ) -> None:
         self._runtime = runtime
         self._client = client
-        self._scaler = scaler
+        self._outcomes = outcomes
         self._failures = failures
         self._holders = holders
         self._warm_up_tokens = WarmUpTokens(runtime)
@@ -166,7 +166,7 @@ class PodPools:
             if (why := overdue_text(pod, self._limits, now_ms)) is not None:
                 self._fail(pod, why)
             elif pod.proves_share(now_ms):
-                self._scaler.backoffs.proved(pod.start)
+                self._outcomes.backoffs.proved(pod.start)
             elif pod.pooled and not self._has_slice(pod):
                 self._end(pod)
 
@@ -193,8 +193,8 @@ class PodPools:
     def _note_failure(self, pod: PoolPod, why: str) -> None:
         if (served := self._servers.get(pod.function)) is not None:
             now_ms = self._runtime.now_ms()
-            self._scaler.start_failed(pod.start, now_ms, found_room=pod.bound_ms is not None)
-            pause_ms = self._scaler.backoffs.paused_until_ms(pod.function, pod.share) - now_ms
+            self._outcomes.start_failed(pod.start, now_ms, found_room=pod.bound_ms is not None)
+            pause_ms = self._outcomes.backoffs.paused_until_ms(pod.function, pod.share) - now_ms
             self._failures.add(served.server, pod.name, pod.share, why, pause_ms=pause_ms)
 
     def _delete(self, pod: PoolPod) -> None:
@@ -228,7 +228,7 @@ class PodPools:
     def remove_server(self, function: FunctionKey) -> None:
         """Forget a server; Kubernetes deletes the pods that it owns."""
         self._forget_function(function)
-        self._scaler.remove_function(function)
+        self._outcomes.remove_function(function)
         self._holders.remove_server(function)
         self._runtime.remove_server(function)
 
@@ -237,7 +237,7 @@ class PodPools:
             for pod in [pod for pod in self._pods.values() if pod.function == function]:
                 self._forget(pod)
             self._failures.forget(function)
-            self._scaler.backoffs.forget(function)
+            self._outcomes.backoffs.forget(function)
 
     def pool_pod_changed(self, server: FunctionServer, raw: Mapping[str, Any]) -> None:
         """Take the state of a pod of a template; `add_pod` follows when it has an address."""
@@ -362,7 +362,7 @@ class PodPools:
             return no_cold_starts(function)
         if self._count(function):
             return None
-        is_paused = self._runtime.now_ms() < self._scaler.backoffs.paused_until_ms(function)
+        is_paused = self._runtime.now_ms() < self._outcomes.backoffs.paused_until_ms(function)
         return self._failures.text(function) if is_paused else None
 
     # -- tasks -----------------------------------------------------------------------------------
