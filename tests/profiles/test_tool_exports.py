@@ -102,7 +102,7 @@ def test_genai_perf(tmp_path):
 @pytest.mark.parametrize(("unit", "latency_ms"), [("us", 1.2505), ("s", 1_250_500)])
 def test_units_are_asked_for(tmp_path, unit, latency_ms):
     """A latency without a unit is refused; with an option it is converted."""
-    unnamed = GENAI.replace("Request Latency (ms)", "Request Latency")
+    unnamed = GENAI.replace("Request Latency (ms)", "Request Latency").partition("\nMetric,V")[0]
     options = ("--set", "batch=2", *SHARE, *MEMORY)
     done = run(tmp_path, "genai-perf", [unnamed], *options)
     assert done.exit_code == 1
@@ -131,6 +131,10 @@ PROBLEMS = {
     "several requests at a time": (
         "perf-analyzer", PERF.replace("\n1,", "\n3,"), ("--batches", "1", *SHARE, *MEMORY),
         "has no row with concurrency 1",
+    ),
+    "several requests at a time by the throughput": (
+        "genai-perf", GENAI.replace("0.80", "8.00"), ("--set", "batch=1", *SHARE, *MEMORY),
+        "8 requests per second at 1,250.5 ms are 10 at a time; run genai-perf with --concurrency 1",
     ),
     "no mean": (
         "model-analyzer", INFERENCE.replace("Avg Latency", "p90 Latency"),

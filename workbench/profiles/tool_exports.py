@@ -3,7 +3,7 @@
 A profile has the time of one batch that runs alone, so only measurements with one request at a time
 count. perf_analyzer writes µs, and no batch. Model Analyzer writes the unit into the column's name,
 and the GPU's memory into a file of its own. GenAI-Perf writes a table of statistics, whose rows are
-metrics.
+metrics, and the throughput instead of the number of requests at a time.
 """
 
 import re
@@ -28,7 +28,8 @@ from workbench.profiles.measured_rows import (
 
 Tool = Literal["perf-analyzer", "model-analyzer", "genai-perf"]
 _ALONE = "1"
-_LITTLE_RATIO = 0.25  # by which latency times throughput may differ from the batch
+_LITTLE_RATIO = 0.25  # by which latency times throughput may differ from the batch, or one request
+_REQUESTS = "Request Throughput"
 _THROUGHPUTS = ("Inferences/Second", "Throughput (infer/sec)")
 _JOIN = ("Model", "Batch", "Concurrency", "Model Config Path")
 _COLUMNS: dict[Tool, dict[str, tuple[str, ...]]] = {
@@ -127,6 +128,9 @@ def read_exports(
 def _table(tool: Tool, file: ExportFile) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
     """Return the columns, and the place and cells of each row."""
     lines = csv_lines(file.text, file.source)
+    per_s = next(
+        (cells[1] for _, cells in lines if cells[0].startswith(_REQUESTS) and cells[1:]), ""
+    )
     if tool == "genai-perf":
         lines = [
             (place, [cell.replace(",", "") for cell in cells])  # separators of thousands
@@ -141,7 +145,7 @@ def _table(tool: Tool, file: ExportFile) -> tuple[list[str], list[tuple[str, dic
         if len(cells) != len(header):
             message = f"has {len(cells)} values for {len(header)} columns"
             raise DocumentError([Problem(file.source, place, "", message)])
-        rows.append((place, dict(zip(header, cells, strict=True))))
+        rows.append((place, dict(zip(header, cells, strict=True)) | {_REQUESTS: per_s}))
     return header, rows
 
 
@@ -199,6 +203,14 @@ def _check_throughput(
 ) -> None:
     """Compare the batch with what one request at a time answers in its latency."""
     latency_ms, batch = number(texts["latency_ms"]), number(texts["batch"])
+    requests_per_s = number(cells.get(_REQUESTS, "").replace(",", ""))
+    at_a_time = (requests_per_s or 0.0) * (latency_ms or 0.0) / 1000
+    if at_a_time > 1 + _LITTLE_RATIO:
+        message = (
+            f"{requests_per_s:,.6g} requests per second at {latency_ms:,.6g} ms are "
+            f"{at_a_time:,.3g} at a time; run genai-perf with --concurrency 1"
+        )
+        raise DocumentError([Problem(file.source, place, f"column {_REQUESTS}", message)])
     for column in _THROUGHPUTS:
         per_s = number(cells.get(column, ""))
         if per_s is None or not latency_ms or not batch:
