@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 from numba import config
 
 from scheduler.search.dag import Dag, members
+from scheduler.search.frontiers.arrays import Matrix
 from scheduler.search.frontiers.frontier import Frontier, pareto
 from scheduler.search.frontiers.reduction_arrays import FIX
 from scheduler.search.reduction import node_reduction
 from scheduler.search.reduction.event_network import EventNetwork
 from scheduler.search.reduction.node_reduction import ReducedFrontier, reduced_frontier
+from scheduler.search.reduction.time_prices import TimePrices, prices_of_time
 from tests.examples import examples
 from tests.search.factories import (
     CHAIN,
@@ -100,6 +103,42 @@ def test_equals_brute_force(shape: Shape, seed: int, options: int) -> None:
     dag, stages = Dag.of(shape), _stages(len(shape), seed, options)
     reduced = reduced_frontier(dag, stages, UNLIMITED)
     assert reduced.frontier.epsilon == 0.0
+    _check_epsilon(reduced, _brute_force(dag, stages))
+    _check_options(dag, stages, reduced)
+
+
+def test_a_stage_that_is_faster_for_next_to_nothing() -> None:
+    """A price of time far below the others is rounded away, and no completion with it."""
+    dag = Dag.of([[], [], [], [0, 1], [1, 2], [0, 2]])
+    stages = [
+        pareto(np.array(times_ms), np.array(costs))
+        for times_ms, costs in (
+            ((7_600.0,), (1.0,)),
+            ((450.0, 2.5e6), (1.0, 0.0)),
+            ((0.002, 15_500.0), (1e-9 + 1e-19, 1e-9)),
+            ((15.0, 27.0), (1.0, 0.0)),
+            ((0.002,), (1e-9,)),
+            ((0.002, 0.07), (1.0 + 1e-10, 1.0)),
+        )
+    ]
+    reduced = reduced_frontier(dag, stages, UNLIMITED)
+    _check_epsilon(reduced, _brute_force(dag, stages))
+    _check_options(dag, stages, reduced)
+
+
+@examples(5 if config.DISABLE_JIT else 60)
+@given(st.integers(0, 2**32), st.integers(1, 3))
+def test_fewer_prices_than_the_curve_has(seed: int, rows: int) -> None:
+    """Rows of prices save work alone: without the last ones the frontier is the same."""
+    dag, stages = Dag.of(N_SHAPE), _stages(len(N_SHAPE), seed, 5)
+
+    def first_prices(*arguments: Any) -> TimePrices:
+        row_ms, price, flow = prices_of_time(*arguments)
+        return TimePrices(row_ms[:rows], Matrix(price[:rows]), flow[:rows])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_reduction, "prices_of_time", first_prices)
+        reduced = reduced_frontier(dag, stages, UNLIMITED)
     _check_epsilon(reduced, _brute_force(dag, stages))
     _check_options(dag, stages, reduced)
 

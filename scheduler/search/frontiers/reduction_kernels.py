@@ -301,11 +301,16 @@ def _fix(memory: Memory, level: int, slot: int, point: int) -> bool:
 def _only_point(
     memory: Memory, envelope: Envelope, level: int, slot: int, row: int, traced: int
 ) -> int:
-    """Return the point of a traced completion, or the best one by a row of prices."""
+    """Return the point of a traced completion, or the best one by a row of prices.
+
+    By the last row it is the fastest one.
+    """
     start, size = memory.slot_start[slot], memory.length[slot]
     if traced >= 0:
         until_ms = envelope.fixed_ms[traced, level] * (1.0 + ROUNDING)
         return _last_until(memory.time_ms[start : start + size], 0, until_ms)
+    if row + 1 == memory.price.shape[1]:
+        return 0
     best = start
     price = memory.price[slot, row]
     for i in range(start, start + size):
@@ -367,7 +372,8 @@ def explore(
 
     - memory: ``position`` is where to begin; the kernel sets it to where it continues.
     - tolerance_ratio: relative cost; completions that would improve less are skipped.
-    - row: -1 for all points; or fix the best points by this row of prices alone.
+    - row: -1 for all points; or fix the best points by this row of prices alone, by the last row
+      the fastest.
     - traced: -1; or fix the points of this completion of the envelope alone.
     - work_max: limit of ``memory.work``, for all points.
 

@@ -50,7 +50,6 @@ from scheduler.search.reduction.time_prices import prices_of_time
 
 WORK_MAX = 50_000_000  # points x rows of prices; all attempts take up to 3 s for 32 stages
 TOLERANCE_MIN = 1e-3  # relative cost; a smaller excess is not reduced further
-HIGH_PRICE_RATIO = 1e6  # of the price by which any stage of a critical path runs at its fastest
 NEAR_RATIO = 8.0 * ROUNDING  # relative time; a smaller difference is by rounding alone
 OUT_OF_POINTS = -1  # the envelope has too many points
 TINY_DOLLARS = 1e-300  # so that completions that cost nothing can be traced
@@ -270,8 +269,8 @@ def _price_rows(
         elif kind != FIX:
             price[out] = price[first]
     # One more row, valid at no time, begins the envelope with the fastest completion.
-    price = np.append(price, HIGH_PRICE_RATIO * price[:, -1:], axis=1)
-    flow = np.append(flow, HIGH_PRICE_RATIO * flow[-1])
-    from_ms = np.append(row_ms, row_ms[-1])
-    to_ms = np.concatenate([[np.inf], row_ms[:-1], row_ms[-1:]])
+    price = np.append(price, np.zeros((len(price), 1)), axis=1)
+    flow = np.append(flow, 0.0)
+    from_ms = np.append(row_ms[:-1], [0.0, 0.0])  # the last prices count for all shorter times
+    to_ms = np.concatenate([[np.inf], row_ms[:-1], [0.0]])
     return PriceRows(flow, from_ms, to_ms), Matrix(price)
