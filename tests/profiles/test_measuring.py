@@ -191,6 +191,53 @@ def test_errors():
             assert done.stdout == ""
 
 
+@pytest.mark.usefixtures("wide_terminal")
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--batches", "1,5000"), "5000: Input should be less than or equal to 4096"),
+        (("--memory-mib", 2_000_000), "Input should be less than or equal to 1048576"),
+        (("--function", "n" * 64), f"'{'n' * 64}' is not a valid name: String should have at most"),
+        (("--function", "…"), "'…' is not a valid name: String should match"),
+    ],
+    ids=["batch", "memory", "long name", "no letter"],
+)
+def test_what_no_profile_has_is_not_measured(options, text):
+    """The option is refused before a batch runs, and not after the measurement."""
+    with http_server() as server:
+        done = measure(http(server), *QUICK, *options)
+        assert done.exit_code == 2, done.output
+        assert text in done.stderr
+        assert not server.runs
+
+
+@pytest.mark.usefixtures("wide_terminal")
+@pytest.mark.parametrize(
+    ("axes", "text"),
+    [
+        (("--shares", "50,101", "--cpus", "1"), "101: Input should be less than or equal to 100"),
+        (("--shares", "50", "--cpus", "2000"), "2000: Input should be less than or equal to 1024"),
+    ],
+    ids=["share", "vCPUs"],
+)
+def test_a_grid_that_no_pod_has_is_not_measured(tmp_path, axes, text):
+    """The same holds for the grid of a cluster: no pod is created."""
+    template = {"spec": {"containers": [{"name": "server", "image": "none"}]}}
+    server = {
+        "apiVersion": "esg-scheduler.io/v1alpha1",
+        "kind": "FunctionServer",
+        "metadata": {"name": "f", "namespace": "default"},
+        "spec": {
+            "function": "f", "model": "m", "protocol": "grpc", "port": 8001, "template": template,
+        },
+    }  # fmt: skip
+    file = tmp_path / "server.yaml"
+    file.write_text(yaml.safe_dump(server), encoding="utf-8")
+    done = esg("profiles", "measure", "-f", file, "--memory-mib", 900, "--batches", 1, *axes)
+    assert done.exit_code == 2, done.output
+    assert text in done.stderr
+
+
 @pytest.mark.parametrize(
     ("inputs", "rows", "text"),
     [

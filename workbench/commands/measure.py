@@ -17,7 +17,7 @@ from workbench.commands.measurement_output import (
     with_slowdown,
     write_measurement,
 )
-from workbench.commands.profile_output import batch_sizes, name_value_pairs
+from workbench.commands.profile_output import batch_sizes, function_name, name_value_pairs
 from workbench.commands.series_progress import progress_bar
 from workbench.local.servers import (
     LocalServerError,
@@ -78,6 +78,7 @@ class MeasureOptions:
 def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
     """Measure what the file of points lacks, and write the profile; exit 1 after an error."""
     batches = batch_sizes(options.batches, options.batch_max)
+    function = function_name("--function", options.function or options.model)
     address = _address(options.url, "--url")
     neighbour_url, _, neighbour_model = (options.beside or "").rpartition("/")
     neighbour = _address(neighbour_url, "--beside URL/MODEL") if options.beside else None
@@ -87,7 +88,7 @@ def measure_profile(options: MeasureOptions, output: MeasurementOutput) -> None:
             protocol = options.protocol or await protocol_of(address, options.model)
             client = model_server(protocol, address.host, address.port)
             try:
-                server = _server(options, client)
+                server = _server(options, function, client)
                 facts = await _start_facts(server, min(batches), elapsed_ms)
                 own = [measured for measured in points if measured.function == server.function]
                 done = {measured.key for measured in own if measured.is_precise}
@@ -176,7 +177,7 @@ async def _measure_beside(
     return slowdown_by(server.function, label(model), rows, slowdown)
 
 
-def _server(options: MeasureOptions, client: ModelServer) -> MeasuredServer:
+def _server(options: MeasureOptions, function: str, client: ModelServer) -> MeasuredServer:
     gpu_model = options.gpu_model or read_gpu(options.gpu_index).model
     memory_mib: Callable[[], int]
     if (given_mib := options.memory_mib) is not None:
@@ -188,7 +189,7 @@ def _server(options: MeasureOptions, client: ModelServer) -> MeasuredServer:
         client=client,
         model=options.model,
         address=options.url.rstrip("/"),
-        function=label(options.function or options.model),
+        function=function,
         gpu_model=gpu_model,
         cpu=options.cpu,
         gpu_percent=options.gpu_percent,

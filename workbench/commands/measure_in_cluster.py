@@ -150,8 +150,8 @@ def _grid(options: ClusterOptions, server: FunctionServer) -> ClusterGrid:
         )
     return ClusterGrid(
         server=server,
-        gpu_percents=number_list("--shares", options.shares),
-        cpus=number_list("--cpus", options.cpus),
+        gpu_percents=number_list("--shares", options.shares, "gpu_percent"),
+        cpus=number_list("--cpus", options.cpus, "cpu"),
         batches=batch_sizes(options.batches, options.batch_max),
         memory_mib=options.memory_mib,
         gpu_model=options.gpu_model,

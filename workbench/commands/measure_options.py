@@ -110,7 +110,9 @@ def measure(
     ] = None,
     memory_mib: Annotated[
         int | None,
-        typer.Option(min=1, help="GPU memory of the server or the pods, MiB; default: by NVML"),
+        typer.Option(
+            min=1, max=1_048_576, help="GPU memory of the server or the pods, MiB; default: by NVML"
+        ),
     ] = None,
     cold_start_ms: Annotated[
         float | None, typer.Option(min=0, help="time from pod start to first batch, ms")

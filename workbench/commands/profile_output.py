@@ -3,15 +3,20 @@
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from scheduler.cli.failure import fail
+from scheduler.model.document_fields import Name
 from scheduler.model.document_reader import Problem
+from scheduler.model.documents import GridPoint
 from scheduler.model.message_text import quoted, reason_of
+from workbench.profiles.measured_rows import label
 
 _PROBLEMS_SHOWN_MAX = 20
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 _NUMBERS = re.compile(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*", re.ASCII)
 
 
@@ -30,19 +35,37 @@ def name_value_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def number_list(option: str, text: str | None) -> list[int]:
-    """Split the value of an option of the form 1,2,4."""
+def number_list(
+    option: str, text: str | None, axis: Literal["batch", "cpu", "gpu_percent"]
+) -> list[int]:
+    """Split the value of an option of the form 1,2,4; a profile may have each on that axis."""
     if text is None or not _NUMBERS.fullmatch(text):
         raise typer.BadParameter(
             f"{quoted(text or '')} must have the form 1,2,4", param_hint=option
         )
-    return [int(number) for number in text.split(",")]
+    numbers = [int(number) for number in text.split(",")]
+    for number in numbers:
+        try:
+            GridPoint.model_validate({"batch": 1, "cpu": 1, "gpu_percent": 1, axis: number})
+        except ValidationError as error:
+            message = f"{number}: {error.errors()[0]['msg']}"
+            raise typer.BadParameter(message, param_hint=option) from None
+    return numbers
+
+
+def function_name(option: str, text: str) -> str:
+    """Return the name of a profile by that of a function or model."""
+    try:
+        return _NAME.validate_python(label(text))
+    except ValidationError as error:
+        message = f"{quoted(text)} is not a valid name: {error.errors()[0]['msg']}"
+        raise typer.BadParameter(message, param_hint=option) from None
 
 
 def batch_sizes(text: str | None, batch_max: int) -> list[int]:
     """Return the batches of --batches, or those up to --batch."""
     if text is not None:
-        return sorted(set(number_list("--batches", text)))
+        return sorted(set(number_list("--batches", text, "batch")))
     powers = [1 << bit for bit in range(batch_max.bit_length())]
     return sorted({*powers, batch_max})
 

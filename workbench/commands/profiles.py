@@ -76,7 +76,7 @@ def _rows(options: ImportOptions, layout: CsvLayout) -> MeasuredRows:
     if options.batches is not None:
         if "batch" in layout.constants:
             raise typer.BadParameter("--set has a batch too; remove one", param_hint="--batches")
-        batches = [*number_list("--batches", options.batches)]
+        batches = [*number_list("--batches", options.batches, "batch")]
         if len(batches) != len(files):
             raise typer.BadParameter(
                 f"{len(batches)} batches for {len(files)} files", param_hint="--batches"
