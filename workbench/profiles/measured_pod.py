@@ -99,7 +99,7 @@ async def measured_pod(  # noqa: PLR0913 - each by its name
         scheduler_name: scheduler of the pod if the template names none; empty: none.
         start_s: longest time until it has an address, in seconds.
         life_s: time after which the kubelet ends the pod, in seconds.
-        report: prints why the pod still waits.
+        report: prints why the pod still waits, or remains.
 
     Raises:
         MeasuredPodError: the pod is refused, ends, or has no address in time.
@@ -108,11 +108,13 @@ async def measured_pod(  # noqa: PLR0913 - each by its name
     pod = _pod(server, share, name, scheduler_name, life_s)
     writer = PodWriter(api)
     sent_s = time.monotonic()
+    refusal = None
     try:
-        if (refusal := await create_pod(writer, namespace, pod)) is not None:
-            raise MeasuredPodError(f"the API server refused pod {name}: {refusal.message}")
         try:
             async with asyncio.timeout(start_s):
+                refusal = await create_pod(writer, namespace, pod)
+                if refusal is not None:
+                    raise MeasuredPodError(f"the API server refused pod {name}: {refusal.message}")
                 started = await _started(api, namespace, name, sent_s, report)
         except TimeoutError:
             raise MeasuredPodError(
@@ -121,8 +123,21 @@ async def measured_pod(  # noqa: PLR0913 - each by its name
             ) from None
         yield started
     finally:
+        if refusal is None:
+            await _delete(writer, namespace, name, life_s, report)
+
+
+async def _delete(
+    writer: PodWriter, namespace: str, name: str, life_s: float, report: Callable[[str], None]
+) -> None:
+    try:
         async with asyncio.timeout(_DELETION_S):
             await asyncio.shield(delete_pod(writer, namespace, name, ""))
+    except TimeoutError:
+        report(
+            f"pod {namespace}/{name} is not deleted after {_DELETION_S:g} s; delete it, or it "
+            f"ends by itself in {life_s:,.0f} s"
+        )
 
 
 def _pod(
