@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.model.plan import Prices
 from studies.oracles import sgprs as oracle
 from tests.examples import examples
 from tests.simulation.harness import Listed, Poisson, quiet, run
@@ -17,7 +18,7 @@ from workbench.simulation.errors import PolicyError
 from workbench.simulation.policies.fcfs import Fcfs
 from workbench.simulation.policies.layer_queue import RequestLayers
 from workbench.simulation.registry import container_policy_names, policy_names
-from workbench.simulation.scenario import ScenarioError
+from workbench.simulation.scenario import ScenarioError, UnlikeNodes
 from workbench.simulation.setup import assemble, policy_for
 from workbench.simulation.stations.policy import StationPolicy
 from workbench.simulation.stations.simulation import stations_of
@@ -291,8 +292,40 @@ def test_what_never_runs_is_dropped():
     assert (result.requests, result.dropped) == (2, 2)
 
 
-def test_failures_are_refused():
-    """Stations do not fail, and the message says what to remove."""
-    scenario = quiet(failures=[{"at_ms": 1.0, "node": 0}])
-    with pytest.raises(ScenarioError, match=r"policy fcfs runs on stations.*remove `failures`"):
-        run(scenario, CATALOGUE, Listed([0.0], [0], KEYS), "fcfs")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("failures", [{"at_ms": 1.0, "node": 0}]),
+        ("interference", {"small-0": 0.5}),
+        ("profiled_noise", True),
+    ],
+)
+def test_what_stations_do_not_model_is_refused(key, value):
+    """The message says what to remove; otherwise the run would go on as if it were not there."""
+    with pytest.raises(ScenarioError, match=rf"policy fcfs runs on stations.*remove `{key}`"):
+        run(quiet(**{key: value}), CATALOGUE, Listed([0.0], [0], KEYS), "fcfs")
+
+
+def test_nodes_that_differ_are_paid_and_have_their_own_size():
+    """Two nodes of 16 vCPUs cost the same, however they are written; a larger one costs more."""
+    arrivals = Listed([0.0, 1_000.0], [0, 1], KEYS)
+
+    def paid_dollars(**changes):
+        return run(quiet(**changes), CATALOGUE, arrivals, "fcfs").result.paid_dollars
+
+    alike = paid_dollars(nodes=2)
+    assert paid_dollars(nodes=1, unlike_nodes=(UnlikeNodes(),)) == pytest.approx(alike)
+    vcpu_dollars = Prices().request_cost_dollars(1_000.0 + sum(MODELS["middle"]), 1, 0, 1)
+    larger = paid_dollars(nodes=1, unlike_nodes=(UnlikeNodes(cpus=24),))
+    assert larger == pytest.approx(alike + 8 * vcpu_dollars)
+
+    unlike = (UnlikeNodes(gpus=2, cpus=24, memory_mib=40_000),)
+    state = assemble(quiet(unlike_nodes=unlike), CATALOGUE, KEYS, 0)
+    stations = stations_of(state, policy_for(state, "fcfs", dict.fromkeys(KEYS, 1.0)))
+    context_mib = state.scenario.limits.server_context_mib
+    assert [station.cpus for station in stations] == [16, 12, 12]
+    assert [station.cache.capacity_mib + context_mib for station in stations] == [
+        81_920,
+        40_000,
+        40_000,
+    ]

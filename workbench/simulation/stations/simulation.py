@@ -24,6 +24,12 @@ from workbench.simulation.stations.station import StageTask, Station
 from workbench.simulation.windows import DollarsOverTime
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
 
+_REFUSED = {  # keys of the scenario without which stations would run as if they were not there
+    "failures": "which do not fail",
+    "interference": "whose neighbours slow all functions alike (`interference_ratio`)",
+    "profiled_noise": "where `noise_ratio` is the noise of all configurations",
+}
+
 
 class StationSimulation(SimulationLoop):
     """Requests whose stages run on stations; whole nodes are paid from begin to end."""
@@ -35,10 +41,10 @@ class StationSimulation(SimulationLoop):
     ) -> None:
         super().__init__(state, policy, seed, observers)
         scenario = state.scenario
-        if scenario.failures:
-            raise ScenarioError(
-                f"policy {policy.name} runs on stations, which do not fail: remove `failures`"
-            )
+        for key, problem in _REFUSED.items():
+            if getattr(scenario, key):
+                message = f"policy {policy.name} runs on stations, {problem}: remove `{key}`"
+                raise ScenarioError(message)
         self._prices = scenario.rules.prices
         self._give_up_factor = scenario.give_up_factor
         self._stations = stations_of(state, policy)
@@ -59,7 +65,7 @@ class StationSimulation(SimulationLoop):
         self._woken_ms = inf
         for model in self._cluster.gpu_models:
             self._cluster.held_cost.change(0.0, self._dollars(1.0, 0, 100.0, model))
-        cpus = scenario.cpus * scenario.nodes
+        cpus = sum(shape.cpus for shape in scenario.node_shapes)
         self._cluster.held_cost.change(0.0, self._dollars(1.0, cpus, 0.0, ""))
         if policy.loads_models and scenario.warm_containers:
             self._load_in_turn(state)
@@ -288,10 +294,11 @@ class StationSimulation(SimulationLoop):
     def _load_in_turn(self, state: SimulationState) -> None:
         """Load models into the caches, function by function, as far as there is room."""
         tasks = _first_queues(state)
-        for turn, cache in enumerate(self._caches()):
+        stations = {station.cache: station for station in self._stations}
+        for turn, (cache, station) in enumerate(stations.items()):
             for offset in range(len(tasks)):
                 queue = tasks[(turn + offset) % len(tasks)]
-                times = self._policy.share_times(queue.key, self._stations[0])
+                times = self._policy.share_times(queue.key, station)
                 if times.memory_mib <= cache.free_mib:
                     cache.use(queue.function.name, times.memory_mib)
 
@@ -328,9 +335,11 @@ def stations_of(state: SimulationState, policy: StationPolicy) -> list[Station]:
     """Build the stations that a policy requires on each GPU."""
     scenario, cluster = state.scenario, state.cluster
     sizes = policy.sizes()
-    slots = sum(size.slots for size in sizes) * scenario.gpus_per_node
-    free_mib = scenario.memory_mib - scenario.limits.server_context_mib
-    caches = [ModelCache(free_mib) for _ in cluster.gpu_uuids]
+    slots = sum(size.slots for size in sizes)
+    of_nodes = scenario.node_shapes
+    shapes = [of_nodes[node] for node in cluster.node_of]
+    context_mib = scenario.limits.server_context_mib
+    caches = [ModelCache(shape.memory_mib - context_mib) for shape in shapes]
     pairs: Iterator[tuple[int, Any]] = ((gpu, size) for gpu in range(len(caches)) for size in sizes)
     return [
         Station(
@@ -340,7 +349,7 @@ def stations_of(state: SimulationState, policy: StationPolicy) -> list[Station]:
             gpu_model=cluster.gpu_models[gpu],
             percent=size.percent,
             slots=size.slots,
-            cpus=max(scenario.cpus // slots, 1),
+            cpus=max(shapes[gpu].cpus // (slots * shapes[gpu].gpus), 1),
             cache=caches[gpu],
         )
         for number, (gpu, size) in enumerate(pairs)
