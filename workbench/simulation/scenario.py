@@ -184,7 +184,8 @@ class Scenario(BaseModel):
     warmup_ms: Finite | None = Field(
         default=None,
         description="requests that arrive before are left out of the counts, and what is held "
-        "before of the cost, ms; null: by MSER-5, none in a run of less than 100 s. Ours",
+        "before of the cost, ms, rounded up to a window: 1 s, and more in runs above 512 s; null: "
+        "by MSER-5, none in a run of less than 100 s. Ours",
     )
     prewarm: bool = Field(
         default=True, description="start containers before the predicted next arrival"
