@@ -20,6 +20,7 @@ from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
 from workbench.profiles.builders import profile, workflow
 from workbench.simulation.arrival_stream import expected_rates_rps
 from workbench.simulation.live import simulation as warm_simulation
+from workbench.simulation.scenario import ScenarioError
 from workbench.simulation.scenario_catalogue import shaped
 
 ROWS = [
@@ -54,6 +55,20 @@ def test_requests_are_served_in_time_by_pods_that_hold_their_share():
     assert result.hit_ratio > 0.95
     assert result.idle_dollars > 0.0
     assert result.cold_starts == 0
+
+
+def test_pods_are_cold_starts_and_no_predictions():
+    """A pod that starts for an empty cluster counts once."""
+    scenario = quiet(nodes=8, warm_containers=0)
+    result = run(scenario, FORKED, Poisson(40.0, 1, KEYS), "warm", requests=100).result
+    assert result.cold_starts > 0
+    assert result.prewarmed == 0
+
+
+def test_what_the_dispatcher_does_not_do_is_refused():
+    """Otherwise it would keep the requests that the other policies of a comparison drop."""
+    with pytest.raises(ScenarioError, match=r"policy warm .*remove `give_up_factor`"):
+        run(quiet(give_up_factor=2.0), FORKED, Listed([0.0], [0], KEYS), "warm")
 
 
 def test_transfers_are_a_phase_of_their_own():

@@ -244,7 +244,7 @@ class Scenario(BaseModel):
     give_up_factor: Annotated[float, Field(gt=0.0)] = Field(
         default=inf,
         description="a waiting request is dropped so many SLOs after its arrival; .inf: never. "
-        "Ours",
+        "Not for `warm`, which drops none. Ours",
     )
     placement: PlacementPolicy = Field(
         default="defrag",

@@ -21,7 +21,7 @@ from workbench.simulation.live.slices import CrowdedGpus, SimulatedSlices
 from workbench.simulation.loop import Observers, SimulationLoop
 from workbench.simulation.policy import Policy
 from workbench.simulation.result import Result, Span
-from workbench.simulation.scenario import Scenario
+from workbench.simulation.scenario import Scenario, ScenarioError
 from workbench.simulation.setup import SimulationState
 from workbench.simulation.stage_jobs import StageJob
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
@@ -37,6 +37,10 @@ class WarmSimulation(SimulationLoop):
     ) -> None:
         super().__init__(state, policy, seed, observers)
         scenario = state.scenario
+        if scenario.give_up_factor < inf:
+            raise ScenarioError(
+                f"policy {policy.name} drops no request that is late: remove `give_up_factor`"
+            )
         rules = scenario.rules
         self._slices = SimulatedSlices(state)
         self._pods = WarmPods(state, self._slices)
@@ -279,7 +283,7 @@ class WarmSimulation(SimulationLoop):
             runs=self._runs,
             mean_batch_size=self._jobs / self._runs if self._runs else 0.0,
             cold_starts=self._cold_starts,
-            prewarmed=self._pods.started,
+            prewarmed=0,
             evictions=0,
             forced=0,
             placement_failures=self._scaler.failures,
