@@ -105,7 +105,7 @@ def test_the_counts_of_a_result_are_those_after_the_warmup():
 
 
 def test_counts_and_costs_begin_with_the_same_window():
-    """What 1.001 s leave out is what 2 s do: the second window, with what was held in it."""
+    """A warm-up of 1.001 s leaves out two windows, and what was held in them."""
     catalogue = one_function([(1, 1, 20, 10)])
     between, whole = (
         run(quiet(resizable=False, warmup_ms=warmup_ms), catalogue, Poisson(10.0, 3), requests=999)
