@@ -239,6 +239,35 @@ def test_compass_does_not_evict_what_queues_need():
     assert recording.result.hit_ratio == 1.0
 
 
+def test_compass_plans_again_where_the_input_is():
+    """Behind 50 ms of work, because to an idle worker the input takes 100 ms."""
+    functions = [profile(f"f{i}", [(1, 1, 100, 10.0)], output_mib=100.0) for i in range(2)]
+    catalogue = Catalogue.of([workflow([[], [0]], slo_ms=1_000.0), *functions])
+    key = ("default", "w")
+    state = assemble(quiet(nodes=2, bandwidth_mib_s=1_000.0), catalogue, (key,), 0)
+    policy = policy_for(state, "compass", {key: 1.0})
+    policy.stations = idle, busy = stations_of(state, policy)
+    waiting = {"workflow": 0, "arrival_ms": 0.0, "deadline_ms": 1_000.0}
+
+    def begin(request, stage, now_ms, station):
+        task = StageTask(
+            key=(*key, f"s{stage}"), stage=stage, request=request, ready_ms=now_ms, **waiting
+        )
+        policy.ready(task, now_ms)
+        assert policy.station_number(task) == station.number
+        assert policy.next_task(station, now_ms) is task
+        return task
+
+    first = begin(0, 0, 0.0, idle)  # the next request goes to the other worker
+    second = begin(1, 0, 20.0, busy)
+    policy.ended(first, idle, 10.0)
+    policy.closed(0)
+    policy.ended(second, busy, 10.0)
+    for request in (2, 3):  # ahead of its second stage
+        begin(request, 0, 20.0, busy)
+    begin(1, 1, 50.0, busy)
+
+
 class Twice(Fcfs):
     """Returns the same stage again and again."""
 

@@ -13,7 +13,7 @@ those that it will hold when its queue has ended, and a load that evicts one cou
 the evicted model has to be loaded again.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import ClassVar
 
@@ -48,7 +48,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class StageAssignment:
-    """Worker of a stage, and what its queue and the stage were expected to take there."""
+    """Worker of a stage, and what its queue and the stage were expected to take there.
+
+    Attributes:
+        work_ms: expected time of the stage and of its model's load; 0 after its end.
+    """
 
     worker: int
     queue_end_ms: float
@@ -95,8 +99,9 @@ class Compass(StationQueues):
         """Take the stage off its worker's backlog."""
         plan = self._plans.get(task.request)
         if plan is not None:
-            planned = plan.pop(task.stage)
+            planned = plan[task.stage]
             self._backlogs_ms[planned.worker] -= planned.work_ms
+            plan[task.stage] = replace(planned, work_ms=0.0)  # later stages read its output there
 
     def closed(self, request: int) -> None:
         """Take what a request will not run off the backlogs."""
