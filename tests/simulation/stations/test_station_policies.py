@@ -109,7 +109,7 @@ def test_sjf_has_the_smallest_mean_of_all_orders(kinds):
 def test_dysta_predicts_with_what_it_measured():
     """Choose, of two equal requests, the one whose first layers were fast."""
     policy = policy_for(assemble(quiet(), CATALOGUE, KEYS, 0), "dysta", {})
-    fast, slow = (RequestLayers(100.0, 50.0, ran_ms) for ran_ms in (25.0, 100.0))
+    fast, slow = (RequestLayers(100.0, 50.0, ms, ms) for ms in (25.0, 100.0))
     assert (fast.sparsity_factor, slow.sparsity_factor) == (0.5, 2.0)
     waiting = StageTask(
         key=("default", "small", "s1"),
@@ -122,6 +122,31 @@ def test_dysta_predicts_with_what_it_measured():
     )
     policy.requests = {0: fast, 1: slow}
     assert policy.score(waiting, fast, 100.0) < policy.score(waiting, slow, 100.0)
+
+
+def test_layers_count_alike_on_every_gpu_model():
+    """What ran on a GPU three times as slow is no more of the request, and no sparsity."""
+    rows = {"fast": [(1, 1, 100, 10.0)], "slow": [(1, 1, 100, 30.0)]}
+    chain = workflow([[], [0]], slo_ms=1_000.0, functions=["f", "f"])
+    catalogue = Catalogue.of([chain, profile("f", rows)])
+    key = ("default", "w")
+    state = assemble(quiet(nodes=2, gpu_models=("fast", "slow")), catalogue, (key,), 0)
+    policy = policy_for(state, "dysta", {key: 1.0})
+    policy.stations = _, slow = stations_of(state, policy)
+    layer = StageTask(
+        key=(*key, "s0"),
+        stage=0,
+        request=0,
+        workflow=0,
+        arrival_ms=0.0,
+        deadline_ms=1_000.0,
+        ready_ms=0.0,
+    )
+    policy.ready(layer, 0.0)
+    policy.ended(layer, slow, 36.0)
+    layers = policy.requests[0]
+    assert (layers.ran_ms, layers.remaining_ms) == (36.0, 10.0)
+    assert layers.sparsity_factor == pytest.approx(1.2)
 
 
 @pytest.mark.slow
