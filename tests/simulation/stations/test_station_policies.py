@@ -264,6 +264,15 @@ def test_compass_does_not_evict_what_queues_need():
     assert recording.result.hit_ratio == 1.0
 
 
+def test_compass_knows_how_fast_each_worker_is():
+    """The second worker ends a stage first as long as fewer than three wait there."""
+    rows = {"slow": [(1, 1, 100, 35.0)], "fast": [(1, 1, 100, 10.0)]}
+    catalogue = Catalogue.of([workflow([[]], slo_ms=1_000.0), profile("f0", rows)])
+    scenario = quiet(nodes=2, gpu_models=("slow", "fast"))
+    recording = run(scenario, catalogue, Listed([30.0 * i for i in range(6)]), "compass")
+    assert {span.node for span in recording.spans} == {"node-0001"}
+
+
 def test_compass_plans_again_where_the_input_is():
     """Behind 50 ms of work, because to an idle worker the input takes 100 ms."""
     functions = [profile(f"f{i}", [(1, 1, 100, 10.0)], output_mib=100.0) for i in range(2)]
