@@ -1,5 +1,6 @@
 """Policies of stations: order of stages, deadlines, plans; against twins and published shapes."""
 
+import gc
 from itertools import pairwise, permutations
 from statistics import fmean
 
@@ -14,13 +15,16 @@ from studies.oracles import sgprs as oracle
 from tests.examples import examples
 from tests.simulation.harness import Listed, Poisson, quiet, run
 from workbench.profiles.builders import profile, workflow
+from workbench.simulation.engine import simulate
 from workbench.simulation.errors import PolicyError
+from workbench.simulation.loop import Observers
 from workbench.simulation.policies.fcfs import Fcfs
 from workbench.simulation.policies.layer_queue import RequestLayers
 from workbench.simulation.registry import container_policy_names, policy_names
 from workbench.simulation.scenario import ScenarioError, UnlikeNodes
 from workbench.simulation.setup import assemble, policy_for
 from workbench.simulation.stations.policy import StationPolicy
+from workbench.simulation.stations.queued_task import QueuedTask
 from workbench.simulation.stations.simulation import stations_of
 from workbench.simulation.stations.station import StageTask
 
@@ -125,7 +129,7 @@ def test_dysta_predicts_with_what_it_measured():
 
 
 def test_layers_count_alike_on_every_gpu_model():
-    """What ran on a GPU three times as slow is no more of the request, and no sparsity."""
+    """A layer on a GPU three times as slow is no more of its request, and no sparsity."""
     rows = {"fast": [(1, 1, 100, 10.0)], "slow": [(1, 1, 100, 30.0)]}
     chain = workflow([[], [0]], slo_ms=1_000.0, functions=["f", "f"])
     catalogue = Catalogue.of([chain, profile("f", rows)])
@@ -347,6 +351,25 @@ class Idle(StationPolicy):
 
     def next_task(self, station, now_ms):
         return None
+
+
+def test_stages_of_dropped_requests_are_forgotten():
+    """At any moment there are at most three stages of each request that has not ended."""
+    functions = [profile(f"f{i}", [(1, 1, 100, 20.0)]) for i in range(3)]
+    catalogue = Catalogue.of([workflow([[], [], [0, 1]], slo_ms=30.0), *functions])
+    known = []
+
+    def tasks():
+        return sum(isinstance(item, QueuedTask) for item in gc.get_objects())
+
+    gc.collect()  # of other tests
+    before = tasks()
+    observers = Observers(on_request=lambda _: known.append(tasks() - before))
+    scenario = quiet(give_up_factor=1.0)
+    arrivals = Listed([10.0 * i for i in range(60)])
+    result = simulate(scenario, catalogue, arrivals, "sjf", observers=observers)
+    assert result.dropped > 30
+    assert max(known) <= 3 * 10
 
 
 def test_what_never_runs_is_dropped():

@@ -59,7 +59,7 @@ class StationSimulation(SimulationLoop):
         power = scenario.power
         self._gpu_watts = (power.gpu_max_watts - power.gpu_idle_watts) / 100
         self._cpu_watts = power.vcpu_watts
-        self._waiting: dict[QueuedTask, None] = {}
+        self._tasks: dict[int, list[QueuedTask]] = {}  # of the open requests, by number
         self._runs = self._loads = self._calls = 0
         self._planning_s = self._last_begun_ms = 0.0
         self._woken_ms = inf
@@ -140,7 +140,7 @@ class StationSimulation(SimulationLoop):
                 queue=queue,
                 job=branch,
             )
-            self._waiting[task] = None
+            self._tasks.setdefault(request.number, []).append(task)
             self._called(task, now_ms, self._policy.ready, task, now_ms)
 
     def _offer(self, now_ms: float) -> None:
@@ -150,10 +150,10 @@ class StationSimulation(SimulationLoop):
                 task = self._called(None, now_ms, self._policy.next_task, station, now_ms)
                 if task is None:
                     break
-                if task not in self._waiting:
+                if not (isinstance(task, QueuedTask) and task.is_waiting):
                     problem = ValueError(f"stage {task.key[2]} was returned, and does not wait")
                     raise PolicyError.of(self._policy.name, task.key, now_ms, problem)
-                del self._waiting[task]
+                task.is_waiting = False
                 request = task.job.request
                 slo_ms = task.deadline_ms - task.arrival_ms
                 if not request.ended and (now_ms - task.arrival_ms > self._give_up_factor * slo_ms):
@@ -242,6 +242,7 @@ class StationSimulation(SimulationLoop):
 
     def _forget(self, request: SimulatedRequest) -> None:
         del self._request_factors[request.number]
+        del self._tasks[request.number]
         self._unfinished[request.workflow.index] -= 1
         self._policy.closed(request.number)
 
@@ -287,9 +288,10 @@ class StationSimulation(SimulationLoop):
         return percent / 100 * gpu_dollars + prices.request_cost_dollars(time_ms, cpus, 0, 1)
 
     def _drop_queued(self) -> None:
-        for task in self._waiting:
-            self._drop(task.job, self._now_ms)
-        self._waiting.clear()
+        for tasks in self._tasks.values():
+            for task in tasks:
+                if task.is_waiting:
+                    self._drop(task.job, self._now_ms)
 
     def _load_in_turn(self, state: SimulationState) -> None:
         """Load models into the caches, function by function, as far as there is room."""
