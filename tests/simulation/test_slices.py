@@ -147,6 +147,18 @@ def test_without_an_arbiter_a_run_is_shown_to_its_end():
     assert max(s.end_ms - s.begin_ms for s in recording.spans) > 50.0
 
 
+def test_a_crowded_run_that_is_lost_costs_no_more_than_a_whole_one():
+    """Five runs of a second take three together, and fail after two and a half."""
+    catalogue = one_function([(1, 1, 60, 1_000.0)], slo_ms=10_000.0)
+    failure = Failure(at_ms=2_500.0, node=0, for_ms=1_000.0)
+    scenario = quiet(pool=True, pool_gpus=1, arbiter=False, failures=(failure,))
+    recording = run(scenario, catalogue, Listed([float(i) for i in range(5)]), "warm")
+    assert len(recording.spans) == 10
+    whole_dollars = recording.spans[0].cost_dollars
+    for record in recording.requests:
+        assert record.cost_dollars == pytest.approx(2 * whole_dollars)
+
+
 def run_of_60_percent():
     pod = Pod("p", ("default", "f0"), Share("A100", 4, 60, 1_000))
     return PodRun(
