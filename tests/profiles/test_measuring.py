@@ -259,6 +259,21 @@ def test_batches_that_cannot_be_composed(tmp_path, inputs, rows, text):
         BatchInputs({"inputs": inputs}, {"x": str(file)} if inputs else {}).batch(2, binary=True)
 
 
+def test_a_file_of_points_that_cannot_be_written(tmp_path, monkeypatch):
+    """The error names the file; an error elsewhere is not one of the file."""
+    with http_server(run_ms=1) as server:
+        done = measure(http(server), "--batches", 1, *QUICK, "--points", tmp_path / "none" / "p")
+    assert done.exit_code == 1
+    assert f"{tmp_path}/none/p cannot be written: No such file" in " ".join(done.stderr.split())
+
+    async def fail(*_):
+        raise OSError("too many open files")
+
+    monkeypatch.setattr("workbench.commands.measure.protocol_of", fail)
+    with pytest.raises(OSError, match="too many open files"):
+        measure("http://127.0.0.1:1", "--batches", 1, *QUICK)
+
+
 class TestMemory:
     """Memory of a server by NVML's list of processes."""
 

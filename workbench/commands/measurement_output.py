@@ -98,7 +98,10 @@ def write_measurement(
 
     def record(measured: MeasuredPoint) -> None:
         if file is not None:
-            append_point(file, measured)
+            try:
+                append_point(file, measured)
+            except OSError as error:
+                refuse([f"{file} cannot be written: {reason_of(error)}"])
         typer.echo(measured.describe(), err=True)
 
     async def run(points: Sequence[MeasuredPoint]) -> FunctionMeasurement:
@@ -115,8 +118,6 @@ def write_measurement(
         refuse(error.problems)
     except _ERRORS as error:
         refuse([error])
-    except OSError as error:
-        refuse([f"{file} cannot be written: {reason_of(error)}"])
     _print(profile, measurement, output)
     if measurement.problem is not None:
         refuse([measurement.problem])
