@@ -1,6 +1,7 @@
 """The live page in Chromium: each view over a played cluster of known numbers."""
 
 import json
+import re
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -177,8 +178,33 @@ def test_a_gateway_passes_the_extenders_documents_on(visit):
 
 
 def test_an_unknown_request_says_so(visit, played):
-    """It may have left the ring."""
-    assert "has no another" in visit(played).view("late/another")
+    """It may have left the ring; the way back to the list stays."""
+    visited = visit(played)
+    text = visited.view("late/another")
+    assert "no request another is known: it was in time" in text
+    visited.page.get_by_role("link", name="All late requests").click()
+    visited.page.get_by_role("heading", name="Why late").wait_for()
+
+
+def test_figures_of_a_gateway_that_stopped_are_marked(visit):
+    """The last figures stay, and say of when they are; another view says what to do."""
+    with page_server(cluster.played()) as url:
+        visited = visit(url)
+        visited.view("overview")
+    visited.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    visited.page.locator("#stale").wait_for()
+    stale = visited.page.inner_text("#stale")
+    assert re.match(r"No answer: the figures below are of \d\d:\d\d:\d\d\. Nothing", stale)
+    assert "vision/street" in visited.page.inner_text("main")
+    assert visited.page.inner_text("#state") == "no answer"
+    visited.page.get_by_role("link", name="Why late").click()
+    visited.page.get_by_role("heading", name="No answer").wait_for()
+    text = visited.page.inner_text("main")
+    assert "forward the port again" in text
+    assert "Failed to fetch" not in text
+    colour = "element => getComputedStyle(element).color"
+    state, *usual = (visited.page.locator(e).evaluate(colour) for e in ("#state", "h1", "footer"))
+    assert state not in usual
 
 
 @pytest.mark.parametrize("view", [*VIEWS, *DEEPER])

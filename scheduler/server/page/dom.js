@@ -17,6 +17,11 @@ export const el = (tag, attributes = {}, ...children) =>
 export const svg = (tag, attributes = {}, ...children) =>
   filled(document.createElementNS(SVG, tag), attributes, children);
 
+const LISTS = { pending: "All pending pods", plan: "All workflows", late: "All late requests" };
+
+// Link from one document of a view to the list of them; nothing in the list itself.
+export const back = (name, argument) => (argument && LISTS[name] ? el("p", {}, el("a", { href: `#${name}` }, LISTS[name])) : "");
+
 const NONE = "–";
 const known = (value) => value !== null && value !== undefined;
 

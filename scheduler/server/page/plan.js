@@ -1,7 +1,7 @@
 // Plan of a workflow: stages over the SLO, cost over time, and the candidates of its first stage.
 
 import { costCurve, planBars, swatch } from "./bars.js";
-import { decimal, dollars, el, facts, ms, percent, table } from "./dom.js";
+import { back, decimal, dollars, el, facts, ms, percent, table } from "./dom.js";
 
 const per1000 = (cost) => dollars(1000 * cost);
 const share = (row) => `batch ${row.batch}, ${row.cpu} vCPU, ${row.gpu_percent} % GPU`;
@@ -46,7 +46,7 @@ function candidates(plan) {
 
 export function plan({ overview, plan: document }, name) {
   if (!name) return list(overview.workflows);
-  const head = [el("h2", {}, `Plan of ${document.workflow}`), el("p", {}, el("a", { href: "#plan" }, "All workflows"))];
+  const head = [el("h2", {}, `Plan of ${document.workflow}`), back("plan", name)];
   if (document.error) return [...head, el("p", { class: "warn" }, document.error)];
   return [...head, ...document.remarks.map((remark) => el("p", { class: "warn" }, remark)),
     el("p", {}, `A new request, on ${document.models.join(", ") || "any GPU with a profile: no node has one"}.`),

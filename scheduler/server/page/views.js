@@ -1,7 +1,7 @@
 // Views: each draws documents of the service.
 
 import { deadlineBar, gpuBar, legend, setFunctions, sparkline, swatch } from "./bars.js";
-import { decimal, dollars, el, facts, gib, ms, percent, table } from "./dom.js";
+import { back, decimal, dollars, el, facts, gib, ms, percent, table } from "./dom.js";
 import { plan } from "./plan.js";
 
 const NODES_PER_PAGE = 20;
@@ -120,7 +120,7 @@ function pending({ gpus: report, pod }, name) {
   if (name) {
     const plan = pod.plan;
     const reasons = Object.entries(pod.reasons ?? {});
-    return [title(`Why ${pod.pod} waits`), el("p", {}, el("a", { href: "#pending" }, "All pending pods")),
+    return [title(`Why ${pod.pod} waits`), back("pending", name),
       pod.error ? el("p", { class: "warn" }, pod.error) : null,
       plan ? el("p", {}, plan.feasible ? "The plan can be in time." : plan.message) : null,
       plan ? el("p", {}, pod.feasible_nodes ? `${pod.feasible_nodes} nodes can hold it now; kube-scheduler tries it again.` : "No node can hold it now:") : null,
@@ -135,7 +135,7 @@ function late({ requests, request }, id) {
   if (id) {
     const parts = Object.entries(request.parts_ms).filter(([, time]) => time > 0);
     const end = { hit: "in time", miss: "late", dropped: "without an answer" }[request.result];
-    return [title(`Request ${request.id}`), el("p", {}, el("a", { href: "#late" }, "All late requests")),
+    return [title(`Request ${request.id}`), back("late", id),
       el("p", {}, `${request.namespace}/${request.workflow}, ${request.arrived.replace("T", " ").replace("+00:00", " UTC")}: ${end}, ${ms(request.latency_ms)} of ${ms(request.allowed_ms)} allowed.`),
       request.cause ? el("p", { class: "warn" }, `Cause: ${request.explanation} (${PARTS[request.cause] ?? request.cause.replaceAll("_", " ")}).`) : null,
       request.error ? el("p", {}, request.error) : null,
