@@ -36,12 +36,13 @@ _HOST = "127.0.0.1"
 
 def run(files: Sequence[Path], servers: Sequence[str], port: int) -> None:
     """Serve until Ctrl-C; a command with an error ends with status 1."""
-    settings = read_settings(health_host=_HOST)
+    settings = read_settings(health_host=_HOST, page=True)
+    settings = settings.model_copy(update={"health_port": settings.health_port or free_port()})
     documents = _read(files, settings)
     gateway = from_environment(GatewaySettings, host=_HOST, port=port or free_port())
     level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
     configure_logging(level, as_json=settings.log_json)
-    with failing_on(LocalServerError, ListenError, ProgramError), stopped_by_ctrl_c():
+    with failing_on(LocalServerError, ProgramError), stopped_by_ctrl_c():
         workflows = [d for d in documents if isinstance(d, Workflow)]
         by_function = match_servers(map(parse_server, servers), workflows)
         event_loop.run(_serve(documents, by_function, settings, gateway))
@@ -73,12 +74,18 @@ async def _serve(
     servers = {f: (by_function[f], p) for f, p in zip(by_function, protocols, strict=True)}
     urls = [_url(d, gateway) for d in documents if isinstance(d, Workflow)]
     with tempfile.TemporaryDirectory(prefix="esg-local-") as folder:
-        await run_local(
-            local_store(documents, servers),
-            settings,
-            gateway,
-            lambda: _print_addresses(urls, Path(folder)),
-        )
+        page = f"http://{_HOST}:{settings.health_port}"
+        try:
+            await run_local(
+                local_store(documents, servers),
+                settings,
+                gateway,
+                lambda: _print_addresses(urls, page, Path(folder)),
+            )
+        except ListenError as error:
+            raise LocalServerError(
+                f"{error}; set another by --port, that of the live page by ESG_HEALTH_PORT"
+            ) from None
 
 
 async def _protocol_of(function: str, address: ServerAddress, model: str) -> ServerProtocol:
@@ -94,8 +101,8 @@ def _url(workflow: Workflow, gateway: GatewaySettings) -> str:
     return f"http://{_HOST}:{gateway.port}{path}/v2/models/{name}"
 
 
-async def _print_addresses(urls: Sequence[str], folder: Path) -> None:
-    """Print the workflows' URLs once they are ready, and a request of the first."""
+async def _print_addresses(urls: Sequence[str], page: str, folder: Path) -> None:
+    """Print the workflows' URLs once they are ready, a request of the first, and the page."""
     async with aiohttp.ClientSession() as session:
 
         async def is_ready() -> bool:
@@ -116,4 +123,6 @@ async def _print_addresses(urls: Sequence[str], folder: Path) -> None:
     command = curl_command(urls[0], metadata, folder)
     if command:
         typer.echo(f"A first request:\n\n{command}\n")
+    typer.echo(f"Live page: {page}")
+    typer.echo(f"Why a request was late, by the id of its message:\n\nesg why ID --from {page}\n")
     typer.echo("Ctrl-C ends it.")
