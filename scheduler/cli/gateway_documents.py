@@ -50,7 +50,7 @@ async def _read_url(path: str, url: str) -> dict[str, Any]:
             session.get(url + quote(path)) as answer,
         ):
             text = await answer.text()
-    except aiohttp.InvalidURL:
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
         raise GatewayReadError(f"{quoted(url)} is no URL; write http://HOST:8890") from None
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         reason = reason_of(error) or f"no answer within {_TIMEOUT.total:g} s"

@@ -1,4 +1,4 @@
-"""``esg why``: the stages of one request, and the cause of its lateness."""
+"""``esg why``: the stages of one request and the cause of its lateness, or a list of late ones."""
 
 import asyncio
 import json
@@ -11,7 +11,9 @@ import typer
 from scheduler.cli.failure import fail, failing_on
 from scheduler.cli.gateway_documents import GatewayReadError, read_documents
 
-_BAR = 40  # characters of the allowed time
+_BAR = 60  # characters of the whole time
+_LINE = "{:20} {:30} {:>10} {:>10} {:>10}  {:18}  {}"
+_LINES = "request", "workflow", "late, ms", "took, ms", "SLO, ms", "arrived, UTC", "cause"
 _ROW = "  {:16} {:>4}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}"
 
 
@@ -28,6 +30,35 @@ def explain_request(identifier: str, url: str, kubeconfig: Path | None, *, as_js
         typer.echo(json.dumps(report, indent=2) if as_json else text(report))
 
 
+def list_late_requests(url: str, kubeconfig: Path | None, *, as_json: bool) -> None:
+    """Print the last late requests of all gateways, the newest first."""
+    with failing_on(GatewayReadError):
+        documents = asyncio.run(read_documents("/v1/requests", url, kubeconfig))
+    if not documents:
+        fail("no gateway has /v1/requests; give a gateway's health port by --from")
+    rows = sorted(
+        (row for document in documents.values() for row in document),
+        key=lambda row: str(row["arrived"]),
+        reverse=True,
+    )
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    elif rows:
+        typer.echo("\n".join(_LINE.format(*cells) for cells in [_LINES, *map(_line, rows)]))
+    else:
+        typer.echo("No request was late.")
+
+
+def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        row["client_id"] or row["id"],
+        f"{row['namespace']}/{row['workflow']}",
+        *(f"{row[key]:,.1f}" for key in ("late_ms", "latency_ms", "allowed_ms")),
+        row["arrived"][5:23].replace("T", " "),
+        row["explanation"],
+    )
+
+
 def text(report: Mapping[str, Any]) -> str:
     """Return the text of a report."""
     end = {"hit": "answered in time", "miss": "answered late", "dropped": "without an answer"}
@@ -37,16 +68,18 @@ def text(report: Mapping[str, Any]) -> str:
         f"  arrived {report['arrived']}",
         f"  {report['latency_ms']:,.1f} ms, {report['allowed_ms']:,.1f} ms allowed",
     ]
+    if client_id := report.get("client_id"):
+        lines.append(f"  id of its client: {client_id}")
     if report["error"]:
         lines.append(f"  {report['error']}")
     if report["cause"]:
         lines.append(f"cause: {report['cause']}: {report['explanation']}")
     lines.append("time on the critical path:")
-    scale = _BAR / max(report["allowed_ms"], 1.0)
+    scale = _BAR / max(report["allowed_ms"], report["latency_ms"], 1.0)
     for name, part_ms in report["parts_ms"].items():
         if part_ms:
-            bar = "#" * min(round(part_ms * scale), 2 * _BAR)
-            lines.append(f"  {name:13} {part_ms:10,.1f} ms  {bar}")
+            bar = "#" * round(part_ms * scale)
+            lines.append(f"  {name:13} {part_ms:10,.1f} ms  {bar}".rstrip())
     names = ("stage", "rows", "cold start", "queue", "share", "run", "profile", "slack", "pod")
     if report["stages"]:
         lines += ["stages, ms (* on the critical path; slack: left as the batch began):"]

@@ -107,13 +107,14 @@ async def test_a_late_request_is_explained(documents):
         async with local_gateway(*documents, *options, "--port", "0") as gateway:
             await gateway.first_request(late_request)
             [page] = [line.split()[-1] for line in gateway.lines if line.startswith("Live page:")]
-            [why] = [line for line in gateway.lines if line.startswith("esg why ID --from ")]
+            [why] = [line for line in gateway.lines if line.startswith("esg why --from ")]
             async with aiohttp.ClientSession() as session, session.get(page) as answer:
                 assert "<title>esg-scheduler</title>" in await answer.text()
-            words = shlex.split(why.replace("ID", "mine"))[1:]
-            result = await asyncio.to_thread(esg, *words)
-    assert result.exit_code == 0
-    assert "cause: " in result.stdout
+            words = shlex.split(why)[1:]
+            late = await asyncio.to_thread(esg, *words)
+            request = await asyncio.to_thread(esg, *words, "mine")
+    assert late.stdout.splitlines()[1].startswith("mine ")
+    assert "cause: " in request.stdout
 
 
 @pytest.mark.slow

@@ -124,5 +124,5 @@ async def _print_addresses(urls: Sequence[str], page: str, folder: Path) -> None
     if command:
         typer.echo(f"A first request:\n\n{command}\n")
     typer.echo(f"Live page: {page}")
-    typer.echo(f"Why a request was late, by the id of its message:\n\nesg why ID --from {page}\n")
+    typer.echo(f"Why requests were late:\n\nesg why --from {page}\n")
     typer.echo("Ctrl-C ends it.")
