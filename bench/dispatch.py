@@ -25,9 +25,9 @@ import numpy as np
 
 from bench.thresholds import check_ranges
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
+from scheduler.dispatch.pods import FunctionKey, Pod, PodStart, PodState, Run
 from scheduler.dispatch.requests import Job, PlainPart, Request
-from scheduler.dispatch.scaling.scaler import PodLimits, PodStart, Scaler
+from scheduler.dispatch.scaling.scaler import PodLimits, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.dispatch.slices import Slice
 from scheduler.model.documents import FunctionProfile, Workflow

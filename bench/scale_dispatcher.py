@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.dispatch import Owner, gpus_of
 from bench.simulator import peak_mib
-from scheduler.dispatch.scaling.scaler import PodStart
+from scheduler.dispatch.pods import PodStart
 from scheduler.model.documents import FunctionProfile, Workflow
 from workbench.profiles.generated import (
     FUNCTIONS,

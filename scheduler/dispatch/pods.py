@@ -29,6 +29,14 @@ class Share(NamedTuple):
     memory_mib: int
 
 
+class PodStart(NamedTuple):
+    """A pod to start."""
+
+    function: FunctionKey
+    share: Share
+    pooled: bool = False
+
+
 class Pod:
     """A process that serves one function.
 

@@ -120,9 +120,9 @@ class CallSpans:
         attributes: _Attributes = {
             "k8s.pod.name": run.pod.rpartition("/")[2],
             "k8s.node.name": run.node,
-            "esg.gpu.model": run.gpu_model,
-            "esg.gpu.percent": run.gpu_percent,
-            "esg.cpu": run.cpu,
+            "esg.gpu.model": run.share.gpu_model,
+            "esg.gpu.percent": run.share.gpu_percent,
+            "esg.cpu": run.share.cpu,
             "esg.batch.rows": run.rows,
             "esg.batch.planned": run.batch,
             "esg.run.profiled_ms": run.profiled_ms,

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from scheduler.dispatch.pods import Pod
-from scheduler.dispatch.scaling.scaler import PodStart
+from scheduler.dispatch.pods import Pod, PodStart
 from scheduler.model.catalogue import Catalogue
 from studies.colocation.training_workers import TrainingClass, TrainingShare, TrainingWorkers
 from workbench.simulation.arrival_stream import expected_rates_rps, stream

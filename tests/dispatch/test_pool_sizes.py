@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.dispatch.pods import Pod, PodState, Share
+from scheduler.dispatch.pods import Pod, PodStart, PodState, Share
 from scheduler.dispatch.scaling.pod_targets import SURPLUS_MS
 from scheduler.dispatch.scaling.pool_sizes import (
     CLIENTS_MAX,
@@ -16,7 +16,7 @@ from scheduler.dispatch.scaling.pool_sizes import (
     pool_size,
     reserved_text,
 )
-from scheduler.dispatch.scaling.scaler import PodLimits, PodStart, Scaler
+from scheduler.dispatch.scaling.scaler import PodLimits, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.dispatch.slices import Slice
 from scheduler.model.plan import Prices

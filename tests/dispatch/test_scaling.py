@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.dispatch.pods import Pod, PodState, Share
+from scheduler.dispatch.pods import Pod, PodStart, PodState, Share
 from scheduler.dispatch.scaling.pod_targets import SURPLUS_MS
-from scheduler.dispatch.scaling.scaler import PodLimits, PodStart, Scaler
+from scheduler.dispatch.scaling.scaler import PodLimits, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices, Sizing, WorkflowLoad, _share, _sizes
 from scheduler.dispatch.scaling.staffing import staffed_pods
 from scheduler.model.plan import Prices
@@ -490,9 +490,9 @@ def failed_pauses_ms(scaler, start, number):
     """Report failures of a start, each at the end of the pause before; return the pauses."""
     pauses_ms = []
     for _ in range(number):
-        now_ms = max(scaler.paused_until_ms(start.function, start.share), 0.0)
+        now_ms = max(scaler.backoffs.paused_until_ms(start.function, start.share), 0.0)
         scaler.start_failed(start, now_ms)
-        pauses_ms.append(scaler.paused_until_ms(start.function, start.share) - now_ms)
+        pauses_ms.append(scaler.backoffs.paused_until_ms(start.function, start.share) - now_ms)
     return pauses_ms
 
 
@@ -508,7 +508,7 @@ def test_pods_that_fail_together_make_one_pause():
     scaler = Scaled().scaler
     for now_ms in (0.0, 400.0, 900.0):
         scaler.start_failed(SMALL, now_ms)
-        assert scaler.paused_until_ms(KEY) == 1_000.0
+        assert scaler.backoffs.paused_until_ms(KEY) == 1_000.0
 
 
 def test_a_start_that_has_proved_its_share_begins_with_the_first_pause_again():
@@ -516,10 +516,10 @@ def test_a_start_that_has_proved_its_share_begins_with_the_first_pause_again():
     scaler, large = Scaled().scaler, PodStart(KEY, Share(GPU, 1, 100, 400))
     for start in (SMALL, large):
         assert failed_pauses_ms(scaler, start, 3) == [1_000.0, 2_000.0, 4_000.0]
-    assert scaler.paused_until_ms(KEY, SMALL.share) == 7_000.0
-    scaler.start_proved(SMALL)
-    assert scaler.paused_until_ms(KEY, SMALL.share) == -inf
-    assert scaler.paused_until_ms(KEY) == 7_000.0
+    assert scaler.backoffs.paused_until_ms(KEY, SMALL.share) == 7_000.0
+    scaler.backoffs.proved(SMALL)
+    assert scaler.backoffs.paused_until_ms(KEY, SMALL.share) == -inf
+    assert scaler.backoffs.paused_until_ms(KEY) == 7_000.0
     assert failed_pauses_ms(scaler, SMALL, 1) == [1_000.0]
     assert failed_pauses_ms(scaler, large, 1) == [8_000.0]
 
@@ -529,7 +529,7 @@ def test_a_function_with_another_server_has_no_failures():
     scaler, of_another = Scaled().scaler, PodStart((SPACE, "f1"), SMALL.share)
     for start in (SMALL, of_another):
         failed_pauses_ms(scaler, start, 2)
-    scaler.forget_failures(KEY)
+    scaler.backoffs.forget(KEY)
     assert failed_pauses_ms(scaler, SMALL, 1) == [1_000.0]
     assert failed_pauses_ms(scaler, of_another, 1) == [4_000.0]
 

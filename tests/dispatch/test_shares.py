@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.dispatch.pods import Share
+from scheduler.dispatch.pods import PodStart, Share
 from scheduler.dispatch.scaling.pod_targets import DOUBLING_MS, PodTarget
-from scheduler.dispatch.scaling.scaler import PodLimits, PodStart, Scaler
+from scheduler.dispatch.scaling.scaler import PodLimits, Scaler
 from scheduler.dispatch.scaling.sizing import (
     PodPrices,
     Sizing,

@@ -2,15 +2,13 @@
 
 import asyncio
 import json
-from collections import defaultdict
 from contextlib import asynccontextmanager
-from math import inf
 
 from scheduler.cluster.errors import ApiError, ApiTimeoutError
 from scheduler.cluster.resource import trim_server_pod
-from scheduler.dispatch.pods import PodState, Share
-from scheduler.dispatch.scaling.pod_targets import StartBackoff
-from scheduler.dispatch.scaling.scaler import PodChanges, PodStart
+from scheduler.dispatch.pods import PodStart, PodState, Share
+from scheduler.dispatch.scaling.scaler import PodChanges
+from scheduler.dispatch.scaling.start_backoffs import StartBackoff, StartBackoffs
 from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.scaling.loop import ScalingLoop
 from scheduler.gateway.scaling.pod_limits import StartLimits
@@ -216,7 +214,7 @@ class ScriptedScaler:
         self.failures, self.found_room = [], []
         self.proved_slices = []
         self._slice_backoff = StartBackoff(*START_PAUSE_MS)
-        self._backoffs = defaultdict(lambda: StartBackoff(*START_PAUSE_MS))
+        self.backoffs = StartBackoffs(START_PAUSE_MS)
 
     async def choose_shares(self, now_ms):
         pass
@@ -224,7 +222,7 @@ class ScriptedScaler:
     def pod_changes(self, now_ms):
         pods = [p for p in self._runtime.dispatcher.pods if p.state is not PodState.DRAINING]
         start = PodStart(FUNCTION, self.share, self.pooled)
-        is_paused = now_ms < self._backoffs[start].retry_ms
+        is_paused = self.backoffs.is_paused(start, now_ms)
         starts = [] if is_paused else [start] * (self.wanted - len(pods))
         slices = [s for s in self._runtime.dispatcher.slices if not s.is_closed]
         is_paused = now_ms < self._slice_backoff.retry_ms
@@ -244,21 +242,10 @@ class ScriptedScaler:
     def start_failed(self, start, now_ms, *, found_room=False):
         self.failures.append(start)
         self.found_room.append(found_room)
-        self._backoffs[start].failed(now_ms)
-
-    def start_proved(self, start):
-        self._backoffs.pop(start, None)
-
-    def forget_failures(self, function):
-        self._backoffs.clear()
+        self.backoffs.failed(start, now_ms, refused=False)
 
     def remove_function(self, function):
         pass
-
-    def paused_until_ms(self, function, share=None):
-        backoffs = self._backoffs.items()
-        ends_ms = [b.retry_ms for start, b in backoffs if share in {None, start.share}]
-        return max(ends_ms, default=-inf)
 
 
 class PoolBed(Bed):

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from scheduler.cluster.errors import ApiError, ApiTimeoutError
-from scheduler.dispatch.scaling.scaler import PodStart
+from scheduler.dispatch.pods import PodStart
 from scheduler.gateway.scaling.pod_limits import SEEN_MS
 from tests.gateway.pool_bed import (
     FUNCTION,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.scaling.scaler import PodStart
+from scheduler.dispatch.pods import PodStart
 from scheduler.gateway.serving import runtime as gateway_runtime
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.search.rules import Rules

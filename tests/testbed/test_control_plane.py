@@ -169,9 +169,9 @@ def test_pods_of_a_failed_test_are_not_created_again(cluster: ControlPlane) -> N
     labels = {"app": "left"}
     pod = {"containers": [{"name": "main", "image": "none"}], "restartPolicy": "Always"}
     template = {"metadata": {"labels": labels}, "spec": pod}
-    kept = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    deployment = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
     run = {"template": {"spec": {**pod, "restartPolicy": "Never"}}}
-    for version, kind, spec in (("apps/v1", "Deployment", kept), ("batch/v1", "Job", run)):
+    for version, kind, spec in (("apps/v1", "Deployment", deployment), ("batch/v1", "Job", run)):
         document = {"apiVersion": version, "kind": kind, "metadata": {"name": "left"}}
         cluster.api.create({**document, "spec": spec})
     wait_until(lambda: len(cluster.api.items(PODS)) == 3, what="their pods are created")

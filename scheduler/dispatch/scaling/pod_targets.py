@@ -1,4 +1,4 @@
-"""Pods that a function should have, and the pause after a start that failed."""
+"""Pods that a function should have, and how fast their number changes."""
 
 from collections import deque
 from math import inf, sqrt
@@ -113,26 +113,3 @@ class PodTarget(CountLimits):
     def busy_pods(self) -> float:
         """Pods that the rate keeps busy on average."""
         return self.rows_per_ms * self.configuration.latency_ms / self.configuration.batch
-
-
-class StartBackoff:
-    """Failed starts of one share; the pause after each is twice as long as the one before.
-
-    Attributes:
-        retry_ms: time of the next attempt.
-        refused_until_ms: time until which another share is chosen.
-
-    Args:
-        first_ms: first pause.
-        last_ms: longest pause.
-    """
-
-    def __init__(self, first_ms: float, last_ms: float) -> None:
-        self.retry_ms = self.refused_until_ms = -inf
-        self._pause_ms, self._last_ms = first_ms, last_ms
-
-    def failed(self, now_ms: float) -> None:
-        """Record a failure; those within a pause are of pods that started before it."""
-        if now_ms >= self.retry_ms:
-            self.retry_ms = now_ms + self._pause_ms
-            self._pause_ms = min(2.0 * self._pause_ms, self._last_ms)

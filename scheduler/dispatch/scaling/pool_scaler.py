@@ -15,7 +15,6 @@ from scheduler.dispatch.scaling.pod_targets import (
     SURPLUS_MS,
     CountLimits,
     PodTarget,
-    StartBackoff,
 )
 from scheduler.dispatch.scaling.pool_sizes import (
     WHOLE_PERCENT,
@@ -26,10 +25,10 @@ from scheduler.dispatch.scaling.pool_sizes import (
     reserved_text,
 )
 from scheduler.dispatch.scaling.sizing import PodPrices
+from scheduler.dispatch.scaling.start_backoffs import REFUSED_MS, StartBackoff
 from scheduler.dispatch.slices import Slice, SliceStart
 
 REFUSED_RATIO = 0.75  # of a slice that found no room: the next one is no larger
-REFUSED_MS = 60_000.0  # until larger ones are tried again
 GROWTH_RATIO = 2.0  # of the needed slice over the largest: from here on the next one is whole
 OVERSIZE_PERCENT = 20  # of a slice over the one that would do, for a replacement
 

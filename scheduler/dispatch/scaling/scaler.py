@@ -21,28 +21,27 @@ reserve by the objective (`staffing`), and the backlog:
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import NamedTuple
 
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
+from scheduler.dispatch.pods import FunctionKey, Pod, PodStart, PodState, Share
 from scheduler.dispatch.requests import WorkflowKey
 from scheduler.dispatch.scaling.arrival_rates import ArrivalRate
 from scheduler.dispatch.scaling.keep_alive import KeepAlive
 from scheduler.dispatch.scaling.pod_counts import PERIOD_MS, staffed_count, wanted_pods
 from scheduler.dispatch.scaling.pod_stops import has_place, stopped_pods, unused_pods
-from scheduler.dispatch.scaling.pod_targets import PodTarget, StartBackoff
+from scheduler.dispatch.scaling.pod_targets import PodTarget
 from scheduler.dispatch.scaling.pool_scaler import PoolScaler, SliceChanges
 from scheduler.dispatch.scaling.pool_sizes import MEMORY_PARTS
 from scheduler.dispatch.scaling.share_choice import ShareChoice
 from scheduler.dispatch.scaling.sizing import PodPrices, PodSize, WorkflowLoad
+from scheduler.dispatch.scaling.start_backoffs import StartBackoffs
 from scheduler.dispatch.slices import Slice, SliceStart
 from scheduler.dispatch.workflow_queues import FunctionState
 
 WAIT_RATIO = 0.05  # of a workflow's time, for waits and transfers
 RISE_RATIO = 1.2  # of the rate over the one that pods were counted for: below, it is noise
 RESIZE_RATIO = 2.0  # the same, in both directions, for another choice of shares
-REFUSED_MS = 60_000.0  # without a share of which not one pod could be started
 RATE_MIN = 1e-3  # rows per ms, for the choice of shares; below one a second they stay as they are
 
 
@@ -64,14 +63,6 @@ class PodLimits:
 
 
 _NO_LIMITS = PodLimits()
-
-
-class PodStart(NamedTuple):
-    """A pod to start."""
-
-    function: FunctionKey
-    share: Share
-    pooled: bool = False
 
 
 class PodChanges(NamedTuple):
@@ -106,7 +97,8 @@ class Scaler:
         slices_min: Whole GPUs that a pool holds at any load.
 
     Attributes:
-        failures: number of starts that failed.
+        backoffs: pauses after starts of pods that failed.
+        failures: number of starts that failed, of pods and slices.
     """
 
     def __init__(
@@ -121,14 +113,13 @@ class Scaler:
         self._dispatcher = dispatcher
         self._prices = prices
         self._headroom_ratio = headroom_ratio
-        self._pause_ms = pause_ms
+        self.backoffs = StartBackoffs(pause_ms)
         self._limits: dict[FunctionKey, PodLimits] = {}
         self._rates: dict[WorkflowKey, ArrivalRate] = {}
         self._expected: dict[WorkflowKey, float] = {}
         self._targets: dict[FunctionKey, PodTarget] = {}
         self._rows_per_ms: dict[FunctionKey, float] = {}
         self._keep_alives: defaultdict[FunctionKey, KeepAlive] = defaultdict(KeepAlive)
-        self._backoffs: dict[PodStart, StartBackoff] = {}
         self._documents: dict[str, list[object]] = {}  # by namespace, of the last choice
         self._pools = PoolScaler(dispatcher, pause_ms, slices_min)
         self.failures = 0
@@ -156,33 +147,23 @@ class Scaler:
     def start_failed(self, start: PodStart, now_ms: float, *, found_room: bool = False) -> None:
         """Report a pod that found no room, or failed before it was ready.
 
-        The next attempt with this share waits, longer each time until `start_proved`. Others make
-        room for it, unless this one ``found_room``. Where the function has no pod of the share,
-        another one is chosen meanwhile; not where a large enough slice is full: its memory is.
+        The next attempt with this share waits, longer each time until `StartBackoffs.proved`.
+        Others make room for it, unless this one ``found_room``. Where the function has no pod of
+        the share, another one is chosen meanwhile; not where a large enough slice is full: its
+        memory is.
         """
         self.failures += 1
-        backoff = self._backoffs.get(start)
-        if backoff is None:
-            backoff = self._backoffs[start] = StartBackoff(*self._pause_ms)
-        backoff.failed(now_ms)
         target = self._targets.get(start.function)
-        if target is None:
-            return
-        target.failed_starts += not found_room
-        function = self._dispatcher.functions[start.function]
-        pods = list(function.pool.usable())
-        has_slice = start.pooled and self._pools.has_slice(start.function, start.share)
-        ready = (pod.share for pod in pods if pod.state is PodState.READY)
-        if (found_room or not (pods and has_slice)) and start.share not in ready:
-            backoff.refused_until_ms = now_ms + REFUSED_MS
+        refused = False
+        if target is not None:
+            target.failed_starts += not found_room
+            pods = list(self._dispatcher.functions[start.function].pool.usable())
+            has_slice = start.pooled and self._pools.has_slice(start.function, start.share)
+            ready = (pod.share for pod in pods if pod.state is PodState.READY)
+            refused = (found_room or not (pods and has_slice)) and start.share not in ready
+        if refused:
             self._documents.pop(start.function[0], None)  # shares are chosen again
-
-    def start_proved(self, start: PodStart) -> None:
-        """Report that a pod works, so that earlier failures of its share count no more.
-
-        Only the owner knows: a pod that starts counts as one, and may still fail.
-        """
-        self._backoffs.pop(start, None)
+        self.backoffs.failed(start, now_ms, refused=refused)
 
     def slice_failed(self, start: SliceStart, now_ms: float) -> None:
         """Report a slice that found no room; the next attempt waits, and is smaller."""
@@ -196,20 +177,6 @@ class Scaler:
     def pool_notes(self, namespace: str) -> str:
         """Tell why pods of a namespace hold their shares though they may be pooled."""
         return self._pools.notes(namespace)
-
-    def forget_failures(self, function: FunctionKey) -> None:
-        """Forget the failures of a function whose server was removed or replaced."""
-        for start in [start for start in self._backoffs if start.function == function]:
-            del self._backoffs[start]
-
-    def paused_until_ms(self, function: FunctionKey, share: Share | None = None) -> float:
-        """Return the end of the pause of a share, or the last one of all shares; -inf: none."""
-        ends_ms = (
-            backoff.retry_ms
-            for start, backoff in self._backoffs.items()
-            if start.function == function and share in {None, start.share}
-        )
-        return max(ends_ms, default=-inf)
 
     def pods_wanted(self, function: FunctionKey) -> int:
         """Return the pods that a function needs, whatever its maximum; 0 before a decision."""
@@ -296,10 +263,9 @@ class Scaler:
             target.wanted_pods = max(self._wanted(key, target, now_ms), min_pods)
             wanted = min(target.wanted_pods, limits.max_pods)
             start = PodStart(key, target.share, target.pooled)
-            backoff = self._backoffs.get(start)
             if wanted <= len(pods):
                 satisfied.append(start)
-            elif backoff is None or now_ms >= backoff.retry_ms:
+            elif not self.backoffs.is_paused(start, now_ms):
                 # Of pooled pods the slices limit the number, and without one there is none.
                 count = wanted if self._pools.wanted_pods(key) else 0
                 if not target.pooled:
@@ -395,8 +361,7 @@ class Scaler:
             loads.append(WorkflowLoad(document, rate, limit_ms))
         refused = {
             (start.function[1], *start.share[:3])
-            for start, backoff in self._backoffs.items()
-            if start.function[0] == namespace and now_ms < backoff.refused_until_ms
+            for start in self.backoffs.refused(namespace, now_ms)
         }
         functions = {
             key[1]: function

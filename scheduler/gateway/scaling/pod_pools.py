@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from scheduler.dispatch.pods import FunctionKey, Pod, Share
-from scheduler.dispatch.scaling.scaler import PodStart
+from scheduler.dispatch.pods import FunctionKey, Pod, PodStart, Share
+from scheduler.dispatch.scaling.start_backoffs import StartBackoffs
 from scheduler.gateway.discovery.holder_pods import HolderPod, is_member, unschedulable_text
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.scaling.pod_limits import DEFAULT_LIMITS, StartLimits, overdue_text
@@ -40,23 +40,18 @@ CREATIONS_MAX = 16  # at a time, over all servers
 _NO_SHARE = Share("", 1, 1, 1)
 
 
-class StartPauses(Protocol):
-    """Limits and pauses of functions, as `scheduler.dispatch.scaling.scaler.Scaler`."""
+class StartOutcomes(Protocol):
+    """Receiver of what becomes of starts, as `scheduler.dispatch.scaling.scaler.Scaler`."""
+
+    @property
+    def backoffs(self) -> StartBackoffs:
+        """Pauses after starts that failed."""
 
     def start_failed(self, start: PodStart, now_ms: float, *, found_room: bool = False) -> None:
         """Report a pod that failed before it was ready; ``found_room``: it had a node."""
 
-    def start_proved(self, start: PodStart) -> None:
-        """Report that a pod works."""
-
-    def forget_failures(self, function: FunctionKey) -> None:
-        """Forget the failures of a function whose server was removed or replaced."""
-
     def remove_function(self, function: FunctionKey) -> None:
         """Forget the limits and the share of a function whose server was removed."""
-
-    def paused_until_ms(self, function: FunctionKey, share: Share | None = None) -> float:
-        """Return the end of the pause of a share, or the last one of all shares."""
 
 
 class _ServedFunction(NamedTuple):
@@ -70,7 +65,7 @@ class PodPools:
     Args:
         runtime: runtime that gets the pods.
         client: client that creates and deletes pods.
-        pauses: receiver of failures and successes of starts.
+        outcomes: receiver of failures and successes of starts.
         failures: reports of failed starts to the server's owner and to clients.
         holders: holders of the slices in which pooled pods run.
         connect: opens the client of a pod's model server, for its first batch.
@@ -83,7 +78,7 @@ class PodPools:
         self,
         runtime: Runtime,
         client: PodClient,
-        pauses: StartPauses,
+        outcomes: StartOutcomes,
         failures: StartFailures,
         holders: SliceHolders,
         *,
@@ -94,7 +89,7 @@ class PodPools:
     ) -> None:
         self._runtime = runtime
         self._client = client
-        self._pauses = pauses
+        self._outcomes = outcomes
         self._failures = failures
         self._holders = holders
         self._warm_up_tokens = WarmUpTokens(runtime)
@@ -171,7 +166,7 @@ class PodPools:
             if (why := overdue_text(pod, self._limits, now_ms)) is not None:
                 self._fail(pod, why)
             elif pod.proves_share(now_ms):
-                self._pauses.start_proved(pod.start)
+                self._outcomes.backoffs.proved(pod.start)
             elif pod.pooled and not self._has_slice(pod):
                 self._end(pod)
 
@@ -198,8 +193,8 @@ class PodPools:
     def _note_failure(self, pod: PoolPod, why: str) -> None:
         if (served := self._servers.get(pod.function)) is not None:
             now_ms = self._runtime.now_ms()
-            self._pauses.start_failed(pod.start, now_ms, found_room=pod.bound_ms is not None)
-            pause_ms = self._pauses.paused_until_ms(pod.function, pod.share) - now_ms
+            self._outcomes.start_failed(pod.start, now_ms, found_room=pod.bound_ms is not None)
+            pause_ms = self._outcomes.backoffs.paused_until_ms(pod.function, pod.share) - now_ms
             self._failures.add(served.server, pod.name, pod.share, why, pause_ms=pause_ms)
 
     def _delete(self, pod: PoolPod) -> None:
@@ -233,7 +228,7 @@ class PodPools:
     def remove_server(self, function: FunctionKey) -> None:
         """Forget a server; Kubernetes deletes the pods that it owns."""
         self._forget_function(function)
-        self._pauses.remove_function(function)
+        self._outcomes.remove_function(function)
         self._holders.remove_server(function)
         self._runtime.remove_server(function)
 
@@ -242,7 +237,7 @@ class PodPools:
             for pod in [pod for pod in self._pods.values() if pod.function == function]:
                 self._forget(pod)
             self._failures.forget(function)
-            self._pauses.forget_failures(function)
+            self._outcomes.backoffs.forget(function)
 
     def pool_pod_changed(self, server: FunctionServer, raw: Mapping[str, Any]) -> None:
         """Take the state of a pod of a template; `add_pod` follows when it has an address."""
@@ -367,7 +362,7 @@ class PodPools:
             return no_cold_starts(function)
         if self._count(function):
             return None
-        is_paused = self._runtime.now_ms() < self._pauses.paused_until_ms(function)
+        is_paused = self._runtime.now_ms() < self._outcomes.backoffs.paused_until_ms(function)
         return self._failures.text(function) if is_paused else None
 
     # -- tasks -----------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from scheduler.dispatch.pods import FunctionKey, Share
-from scheduler.dispatch.scaling.scaler import PodStart
+from scheduler.dispatch.pods import FunctionKey, PodStart, Share
 from scheduler.dispatch.share_classes import profiled_rows
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.model import names

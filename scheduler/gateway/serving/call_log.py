@@ -24,6 +24,8 @@ _CALL: Final = Struct("<3dB?")
 """End, arrival and deadline in ms, index of the result, true if it waited for a pod's start."""
 _BATCH: Final = Struct("<3d2I")
 """End in ms, run time and that of the profile in s, rows, and those of single-stage calls."""
+_CALL_BYTES: Final[int] = _CALL.size
+_BATCH_BYTES: Final[int] = _BATCH.size
 
 
 class CallLog:
@@ -40,11 +42,11 @@ class CallLog:
         self._max = calls_max
         self._calls = self._batches = 0
         self._call_workflows: list[WorkflowKey] = [("", "")] * calls_max
-        self._call_numbers = bytearray(_CALL.size * calls_max)
+        self._call_numbers = bytearray(_CALL_BYTES * calls_max)
         self._batch_workflows: list[WorkflowKey] = [("", "")] * calls_max
         self._batch_stages = [""] * calls_max
         self._batch_shares = [Share("", 0, 0, 0)] * calls_max
-        self._batch_numbers = bytearray(_BATCH.size * calls_max)
+        self._batch_numbers = bytearray(_BATCH_BYTES * calls_max)
         self._is_logged = log.is_enabled_for(logging.DEBUG)
 
     def call_ended(
@@ -57,11 +59,11 @@ class CallLog:
         self._calls += 1
         self._call_workflows[at] = request.workflow
         _CALL.pack_into(
-            self._call_numbers, _CALL.size * at,
+            self._call_numbers, _CALL_BYTES * at,
             ended_ms, request.arrival_ms, request.deadline_ms, _RESULTS.index(result), cold_start,
         )  # fmt: skip
         if self._is_logged:
-            numbers = _CALL.unpack_from(self._call_numbers, _CALL.size * at)
+            numbers = _CALL.unpack_from(self._call_numbers, _CALL_BYTES * at)
             log.debug(CALL_ENDED, **_fields_of_call(request.workflow, numbers))
 
     def batch_ended(self, ended: BatchEnded, ended_ms: float) -> None:
@@ -72,11 +74,11 @@ class CallLog:
         self._batch_stages[at] = ended.stage
         self._batch_shares[at] = ended.share
         _BATCH.pack_into(
-            self._batch_numbers, _BATCH.size * at,
+            self._batch_numbers, _BATCH_BYTES * at,
             ended_ms, ended.execute_s, ended.profiled_s, ended.rows, ended.single_stage_rows,
         )  # fmt: skip
         if self._is_logged:
-            numbers = _BATCH.unpack_from(self._batch_numbers, _BATCH.size * at)
+            numbers = _BATCH.unpack_from(self._batch_numbers, _BATCH_BYTES * at)
             fields = _fields_of_batch(ended.workflow, ended.stage, ended.share, numbers)
             log.debug(BATCH_ENDED, **fields)
 
@@ -108,11 +110,11 @@ class CallLog:
             return {"event": event, "timestamp": at.isoformat(), **fields}
 
         for at in calls_at:
-            call = _CALL.unpack_from(call_numbers, _CALL.size * at)
+            call = _CALL.unpack_from(call_numbers, _CALL_BYTES * at)
             if call[0] >= begin_ms:
                 yield line(CALL_ENDED, call[0], _fields_of_call(workflows[at], call))
         for at in batches_at:
-            batch = _BATCH.unpack_from(batch_numbers, _BATCH.size * at)
+            batch = _BATCH.unpack_from(batch_numbers, _BATCH_BYTES * at)
             if batch[0] >= begin_ms:
                 yield line(BATCH_ENDED, batch[0], _fields_of_batch(*batches[at], batch))
 

@@ -37,7 +37,7 @@ class TracedRun:
     Attributes:
         stage: index of the stage.
         pod, node: place of the batch.
-        gpu_model, cpu, gpu_percent: resources of the pod.
+        share: resources of the pod.
         pooled: true if it took tokens of a slice.
         rows: number of rows; ``batch`` is that of the profiled configuration of its plan.
         begin_ms, execute_ms, predicted_end_ms: times of `Run`.
@@ -50,12 +50,9 @@ class TracedRun:
     __slots__ = (
         "batch",
         "begin_ms",
-        "cpu",
         "ended_ms",
         "error",
         "execute_ms",
-        "gpu_model",
-        "gpu_percent",
         "is_first",
         "node",
         "pod",
@@ -64,17 +61,16 @@ class TracedRun:
         "predicted_end_ms",
         "profiled_ms",
         "rows",
+        "share",
         "stage",
     )
 
     def __init__(self, run: Run) -> None:
-        pod, share = run.pod, run.pod.share
+        pod = run.pod
         self.stage = run.stage
         self.pod = pod.name
         self.node = pod.node
-        self.gpu_model = share.gpu_model
-        self.cpu = share.cpu
-        self.gpu_percent = share.gpu_percent
+        self.share = pod.share
         self.pooled = pod.pooled
         self.rows = run.rows
         self.batch = run.batch

@@ -12,9 +12,8 @@ from typing import Any
 import structlog
 
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
+from scheduler.dispatch.pods import FunctionKey, Pod, PodStart, PodState, Run
 from scheduler.dispatch.requests import Job, Request, WorkflowKey
-from scheduler.dispatch.scaling.scaler import PodStart
 from scheduler.dispatch.slices import Slice, SliceKey
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.gateway.calls import RETRY_AFTER_S, CallError, InferAnswer, InferCall

@@ -8,8 +8,7 @@ from math import inf
 
 import numpy as np
 
-from scheduler.dispatch.pods import Pod, PodState, Share
-from scheduler.dispatch.scaling.scaler import PodStart
+from scheduler.dispatch.pods import Pod, PodStart, PodState, Share
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.placement.placement import Placer
 from workbench.simulation.containers.configurations import anywhere

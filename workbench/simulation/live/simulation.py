@@ -6,10 +6,10 @@ from time import perf_counter
 from typing import Any
 
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.pods import Pod, Run
+from scheduler.dispatch.pods import Pod, PodStart, Run
 from scheduler.dispatch.requests import Job, PlainPart, Request
 from scheduler.dispatch.scaling.pod_counts import PERIOD_MS
-from scheduler.dispatch.scaling.scaler import PodChanges, PodLimits, PodStart, Scaler
+from scheduler.dispatch.scaling.scaler import PodChanges, PodLimits, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices, least_memory_mib
 from scheduler.dispatch.slices import Slice, SliceStart
 from scheduler.dispatch.workflow_queues import ServerSettings
@@ -158,7 +158,7 @@ class WarmSimulation(SimulationLoop):
             return
         changes = self._scaler.changes(now_ms)
         for start in changes.satisfied:  # in the simulated cluster a pod with room always starts
-            self._scaler.start_proved(start)
+            self._scaler.backoffs.proved(start)
         for pod in changes.stops:  # first, for a pod that goes may give its batch to the next one
             self._dispatcher.drain_pod(pod)
         for pod in changes.stops:
