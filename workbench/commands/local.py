@@ -9,18 +9,18 @@ import aiohttp
 import typer
 
 from scheduler.cli.attainability import unattainable
-from scheduler.cli.document_files import read_paths, read_settings, require_sound
+from scheduler.cli.document_files import read_settings
 from scheduler.cli.environment import from_environment
-from scheduler.cli.failure import fail, failing_on, stopped_by_ctrl_c
+from scheduler.cli.failure import failing_on, stopped_by_ctrl_c
 from scheduler.cli.logs import configure_logging
 from scheduler.gateway.settings import GatewaySettings
-from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.documents import Document, Workflow
 from scheduler.model.function_server import FunctionServer, ServerProtocol
 from scheduler.server import event_loop
 from scheduler.server.sockets import ListenError
 from scheduler.settings import Settings
 from workbench.cluster.process import ProgramError, free_port, wait_until
+from workbench.commands.workflow_files import read_workflows
 from workbench.local.first_request import curl_command
 from workbench.local.gateway import local_store, run_local
 from workbench.local.servers import (
@@ -50,12 +50,7 @@ def run(files: Sequence[Path], servers: Sequence[str], port: int) -> None:
 
 def _read(files: Sequence[Path], settings: Settings) -> list[Document]:
     """Read sound documents with a workflow; warn of one that cannot meet its SLO."""
-    document_set = read_paths(files)
-    catalogue = Catalogue.of(document for _, document in document_set.documents)
-    sources = {d.key: source for source, d in document_set.documents if isinstance(d, Workflow)}
-    require_sound(document_set, missing_profiles(catalogue, sources))
-    if not sources:
-        fail(f"no Workflow in {', '.join(map(str, files))}; add one")
+    document_set, catalogue, sources = read_workflows(files)
     for problem in document_set.with_lines(unattainable(catalogue, sources, settings, None)):
         typer.echo(f"warning: {problem}", err=True)
     return [document for _, document in document_set.documents]
