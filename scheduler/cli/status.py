@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from scheduler.cli.failure import failing_on, stopped_by_ctrl_c
-from scheduler.cli.gateway_documents import GatewayReadError, read_documents
+from scheduler.cli.gateway_documents import GatewayReadError, other_port, read_documents
 
 _WATCH_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
@@ -33,8 +33,7 @@ async def _print(url: str, kubeconfig: Path | None, *, watch: bool, as_json: boo
         overviews = await read_documents("/v1/overview", url, kubeconfig)
         if not overviews:
             raise GatewayReadError(
-                "the live page is off; set ESG_PAGE=true (settings.page)"
-                + (f", or give a gateway's health port in place of {url}" if url else "")
+                f"the live page is off; set ESG_PAGE=true (settings.page), or {other_port(url)}"
             )
         gpus = await _gpus(url, kubeconfig)
         status = _merged(overviews, gpus)

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from scheduler.cli.failure import fail, failing_on
-from scheduler.cli.gateway_documents import GatewayReadError, read_documents
+from scheduler.cli.gateway_documents import GatewayReadError, other_port, read_documents
 
 _BAR = 60  # characters of the whole time
 _LINE = "{:20} {:30} {:>10} {:>10} {:>10}  {:18}  {}"
@@ -22,6 +22,7 @@ def explain_request(identifier: str, url: str, kubeconfig: Path | None, *, as_js
     with failing_on(GatewayReadError):
         reports = asyncio.run(read_documents(f"/v1/requests/{identifier}", url, kubeconfig))
     if not reports:
+        _late_requests(url, kubeconfig)  # it is a gateway
         fail(
             f"no gateway has the request {identifier}: it was in time and is not of the sample, or "
             "later ones have taken its place (ESG_GATEWAY_TRACE_MAX_MIB)"
@@ -32,12 +33,8 @@ def explain_request(identifier: str, url: str, kubeconfig: Path | None, *, as_js
 
 def list_late_requests(url: str, kubeconfig: Path | None, *, as_json: bool) -> None:
     """Print the last late requests of all gateways, the newest first."""
-    with failing_on(GatewayReadError):
-        documents = asyncio.run(read_documents("/v1/requests", url, kubeconfig))
-    if not documents:
-        fail("no gateway has /v1/requests; give a gateway's health port by --from")
     rows = sorted(
-        (row for document in documents.values() for row in document),
+        (row for document in _late_requests(url, kubeconfig).values() for row in document),
         key=lambda row: str(row["arrived"]),
         reverse=True,
     )
@@ -47,6 +44,15 @@ def list_late_requests(url: str, kubeconfig: Path | None, *, as_json: bool) -> N
         typer.echo("\n".join(_LINE.format(*cells) for cells in [_LINES, *map(_line, rows)]))
     else:
         typer.echo("No request was late.")
+
+
+def _late_requests(url: str, kubeconfig: Path | None) -> Mapping[str, Any]:
+    """Return the last late requests by gateway; fail if there is no gateway."""
+    with failing_on(GatewayReadError):
+        documents = asyncio.run(read_documents("/v1/requests", url, kubeconfig))
+    if not documents:
+        fail(f"no gateway has /v1/requests; {other_port(url)}")
+    return documents
 
 
 def _line(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """``esg why``: a late request from a gateway's health port, and through the API server's proxy."""
 
 import json
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from tests.command_line import esg
-from tests.http_in_thread import json_served_in_thread
+from tests.http_in_thread import json_served_in_thread, served_in_thread
 from workbench.cluster.api_server import write_kubeconfig
 
 STAGE = {
@@ -152,6 +153,26 @@ def test_unreachable_gateway_is_an_error():
     result = esg("why", "1-1", "--from", "http://127.0.0.1:1")
     assert result.exit_code == 1
     assert "cannot read http://127.0.0.1:1" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("why", "1-1"), ("why",), ("status",)])
+def test_another_server_is_an_error(arguments):
+    """A port that has no such documents, or another page for each path, is said to be another."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def log_message(self, *_):
+            pass
+
+    with json_served_in_thread(lambda _: (404, {})) as url, served_in_thread(Page) as page:
+        for address in (url, page):
+            result = esg(*arguments, "--from", address)
+            assert result.exit_code == 1
+            assert f"give a gateway's health port in place of {address}" in result.stderr
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8890", "localhost:8890", "ftp://127.0.0.1:8890"])
