@@ -61,7 +61,7 @@ def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['namespace']}/{row['workflow']}",
         *(f"{row[key]:,.1f}" for key in ("late_ms", "latency_ms", "allowed_ms")),
         row["arrived"][5:23].replace("T", " "),
-        row["explanation"],
+        f"{row['error']} ({row['explanation']})" if row["error"] else row["explanation"],
     )
 
 

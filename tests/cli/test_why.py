@@ -62,7 +62,13 @@ def server():
         "/v1/requests": [],
         PROXY.format("gateway-0") + "/v1/requests": [LINE],
         PROXY.format("gateway-1") + "/v1/requests": [
-            LINE | {"id": "9-9", "client_id": "mine", "arrived": "2026-01-01T00:01:00.000+00:00"}
+            LINE
+            | {
+                "id": "9-9",
+                "client_id": "mine",
+                "arrived": "2026-01-01T00:01:00.000+00:00",
+                "error": "no pod answered",
+            }
         ],
         "/v1/requests/1-1": REPORT,
         "/v1/requests/4-4": REPORT
@@ -115,6 +121,7 @@ def test_late_requests_are_listed(server, tmp_path):
     head, first, second, *_ = (line.split() for line in result.stdout.splitlines())
     assert head[:2] == ["request", "workflow"]
     assert first[:7] == ["mine", "vision/w", "1.0", "1,001.0", "1,000.0", "01-01", "00:01:00.000"]
+    assert first[7:10] == ["no", "pod", "answered"]
     assert second[0] == "1-1"
     assert [row["id"] for row in json.loads(esg("why", "--json", *options).stdout)] == [
         "9-9",

@@ -144,11 +144,13 @@ def test_late_requests_have_a_cause(visit, played):
 def test_a_client_finds_its_own_id(visit):
     """A late request has the id that its client sent, and the day of its arrival."""
     documents = cluster.played()
-    documents["/v1/requests"] = [cluster.LINE | {"client_id": "mine"}]
+    documents["/v1/requests"] = [cluster.LINE | {"client_id": "mine", "error": "no pod answered"}]
     documents["/v1/requests/"] = {"0badcafe-1": cluster.REQUEST | {"client_id": "mine"}}
     with page_server(documents) as url:
         visited = visit(url)
-        assert "01-01 12:34:56.789" in visited.view("late")
+        text = visited.view("late")
+        assert "01-01 12:34:56.789" in text
+        assert "no pod answered (it waited for the start of a pod)" in text
         visited.page.get_by_role("link", name="mine").click()
         visited.page.get_by_role("heading", name="Request 0badcafe-1").wait_for()
         assert "Id of its client: mine" in visited.page.inner_text("main")

@@ -158,7 +158,7 @@ function late({ requests, request }, id) {
   return [title("Why late"),
     requests.length
       ? table("The last late requests", [["request", link, "text"], ["workflow", (row) => `${row.namespace}/${row.workflow}`, "text"],
-        ["cause", (row) => row.explanation, "text"], ["late by", (row) => ms(row.late_ms)], ["latency", (row) => ms(row.latency_ms)],
+        ["cause", (row) => (row.error ? `${row.error} (${row.explanation})` : row.explanation), "text"], ["late by", (row) => ms(row.late_ms)], ["latency", (row) => ms(row.latency_ms)],
         ["arrived, UTC", (row) => row.arrived.slice(5, 23).replace("T", " ")]], requests)
       : empty("No request was late.")];
 }
