@@ -385,7 +385,8 @@ class Dispatcher:
 
     def _drop(self, job: Job, reason: str, now_ms: float) -> None:
         self._close(job.request)
-        self.workflows[job.request.workflow].record(job.request, is_hit=False)
+        workflow = self.workflows[job.request.workflow]
+        workflow.record(job.request, is_hit=False, has_failed=reason == "failed")
         self._actions.drop(job.request, job, reason, now_ms)
 
     def _close(self, request: Request) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 from scheduler.dispatch.choice import Batches, OnLate
 from scheduler.dispatch.dispersion import Dispersion
 from scheduler.dispatch.forecast import Forecast
-from scheduler.dispatch.hit_rate import HitRate
+from scheduler.dispatch.hit_rate import FurtherReserve, HitRate
 from scheduler.dispatch.pods import FunctionKey, Pod, Run
 from scheduler.dispatch.queues import JobQueue
 from scheduler.dispatch.requests import Job, Request, WorkflowKey
@@ -164,6 +164,7 @@ class WorkflowQueues:
     Attributes:
         on_late: service of requests that cannot be in time.
         arrived_rows: number of rows with which requests have entered its first stages.
+        reserve: reserve of its pods beyond that of the staffing.
     """
 
     __slots__ = (
@@ -175,6 +176,7 @@ class WorkflowQueues:
         "names",
         "on_late",
         "queues",
+        "reserve",
     )
 
     def __init__(
@@ -189,6 +191,7 @@ class WorkflowQueues:
         self.on_late: OnLate = on_late
         self.arrived_rows = 0
         self._hit_rate = HitRate(self.objective_ratio)
+        self.reserve = FurtherReserve()
         stages = document.spec.stages
         self.graph = StageGraph(stages)
         self.names = [stage.name for stage in stages]
@@ -202,11 +205,16 @@ class WorkflowQueues:
         """Ratio of the requests that must be in time."""
         return self.document.spec.slo.objective
 
-    def record(self, request: Request, *, is_hit: bool) -> None:
-        """Record that a request was in time, or cannot be any more; once for each request."""
+    def record(self, request: Request, *, is_hit: bool, has_failed: bool = False) -> None:
+        """Record that a request was in time, or cannot be any more; once for each request.
+
+        One whose runs ``has_failed`` is a miss that no further pod would have served.
+        """
         if request.arrived_in_time and not request.recorded:
             request.recorded = True
             self._hit_rate.record(is_hit=is_hit)
+            if not has_failed:
+                self.reserve.record(self.objective_ratio, is_hit=is_hit)
 
     @property
     def shortfall_ratio(self) -> float:
@@ -307,6 +315,11 @@ class FunctionState:
     def shortfall_ratio(self) -> float:
         """Largest shortfall of the workflows that it serves."""
         return max((queue.workflow.shortfall_ratio for queue in self.queues), default=0.0)
+
+    @property
+    def reserve_ratio(self) -> float:
+        """Largest further reserve of the workflows that it serves."""
+        return max((queue.workflow.reserve.ratio for queue in self.queues), default=0.0)
 
     @property
     def drops_late(self) -> bool:

@@ -259,6 +259,23 @@ def two_workflows_of_one_function():
     )
 
 
+def test_room_is_made_on_gpus_that_the_function_is_profiled_on():
+    """An idle container on another GPU model would end for nothing, and start again."""
+    rows = {"long": {"a": [(1, 1, 60, 60_000.0)]}, "late": {"a": [(1, 1, 60, 100.0)]}}
+    rows["other"] = {"b": [(1, 1, 20, 50.0)]}
+    documents = [profile(name, listed, cold_start_ms=500.0) for name, listed in rows.items()]
+    documents += [workflow([[]], name=name, functions=[name]) for name in rows]
+    catalogue = Catalogue.of(documents)
+    keys = tuple(("default", name) for name in rows)
+    arrivals = sorted([(0.0, 0), (5_000.0, 1), *((1_000.0 + 5_000.0 * i, 2) for i in range(10))])
+    times_ms, numbers = zip(*arrivals, strict=True)
+    scenario = quiet(nodes=2, gpu_models=("a", "b"), resizable=False)
+    recording = run(scenario, catalogue, Listed(times_ms, numbers, keys), "infless")
+    others = [span for span in recording.spans if span.function == "other"]
+    assert len(others) == 10
+    assert len({span.container for span in others}) == 1
+
+
 def test_queues_of_one_function_share_its_containers_and_batches():
     """Two jobs of each workflow fill a batch of four in the only container."""
     keys = (("default", "a"), ("default", "b"))

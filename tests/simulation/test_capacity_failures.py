@@ -12,6 +12,7 @@ from tests.simulation.test_invariants import (
     each_request_ends_once,
     phases_add_up,
     scenarios,
+    suited,
     workloads,
 )
 from workbench.simulation.scenario import Failure, ScenarioError
@@ -110,7 +111,7 @@ failures = st.lists(
 )
 def test_laws_of_runs_with_failures(data, catalogue, scenario, listed, policy):
     """Each request ends once, phases fill its time, and the cluster never holds too much."""
-    scenario = scenario.model_copy(update={"failures": tuple(listed)})
+    scenario = suited(scenario, policy, failures=tuple(listed))
     arrivals = data.draw(workloads(len(catalogue.workflows)))
     recording = run(scenario, catalogue, arrivals, policy, cluster=WatchedCluster)
     each_request_ends_once(recording, arrivals, recording.result)

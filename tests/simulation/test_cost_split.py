@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.simulation.harness import Fixed, Listed, one_function, quiet, run
-from tests.simulation.test_invariants import ScalesAtRandom, catalogues, scenarios, workloads
+from tests.simulation.test_invariants import (
+    ScalesAtRandom,
+    catalogues,
+    scenarios,
+    suited,
+    workloads,
+)
 from workbench.simulation.cost_split import PARTS, CostSplit, mean_split
 from workbench.simulation.recorder import TimedCost
 from workbench.simulation.scenario import Failure
@@ -33,7 +39,8 @@ def test_parts_add_up_to_what_is_paid(data):
     keys = tuple(catalogue.workflows)
     policy = data.draw(st.sampled_from(("minimum", "exact", ScalesAtRandom, "infless", "warm")))
     arrivals = data.draw(workloads(len(keys)))
-    result = run(data.draw(scenarios), catalogue, arrivals, policy).result
+    scenario = suited(data.draw(scenarios), policy)
+    result = run(scenario, catalogue, arrivals, policy).result
     split = result.split
     if result.bound_dollars is None:
         assert split is None

@@ -120,6 +120,13 @@ policies = st.sampled_from(
 )
 
 
+def suited(scenario, policy, **changes):
+    """Change a scenario; `warm` refuses to give up requests."""
+    if policy == "warm":
+        changes["give_up_factor"] = inf
+    return scenario.model_copy(update=changes)
+
+
 @pytest.mark.replaces
 @examples(150)
 @given(data=st.data(), catalogue=catalogues(), scenario=scenarios, policy=policies)

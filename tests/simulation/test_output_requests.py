@@ -31,7 +31,7 @@ def rows_of(recording, folder):
     """Rows of a recording."""
     with closing(RequestsCsv(folder / "requests.csv", ["default/w"])) as table:
         for span in recording.spans:
-            table.begin_run(span)
+            table.add_run(span)
         for record in recording.requests:
             table.write(record)
     with (folder / "requests.csv").open(encoding="utf-8", newline="") as file:

@@ -8,8 +8,10 @@ from itertools import pairwise
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.simulation.harness import Poisson, quiet, run
+from tests.simulation.harness import Listed, Poisson, quiet, run
 from workbench.profiles.builders import profile, workflow
+from workbench.simulation.engine import simulate
+from workbench.simulation.loop import Observers
 from workbench.simulation.output.chrome_trace import ChromeTrace
 
 CHAIN = Catalogue.of(
@@ -36,7 +38,7 @@ def traced(recording, path, requests):
     moments += [(record.end_ms, 0, record) for record in recording.requests]
     with closing(ChromeTrace(path, ["default/w"], requests)) as trace:
         for _, kind, item in sorted(moments, key=lambda moment: moment[:2]):
-            (trace.begin_run if kind else trace.end_request)(item)
+            (trace.add_run if kind else trace.end_request)(item)
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -85,6 +87,30 @@ def test_the_shares_shown_fit_on_their_gpu(trace):
         assert held == sorted(held, key=lambda item: item[0])
         assert max(percent for _, percent in held) <= 100
         assert held[-1][1] == 0
+
+
+def test_shares_are_those_of_each_moment_where_runs_are_known_at_their_end(tmp_path):
+    """On stations a run that another one outlasts comes first."""
+    catalogue = Catalogue.of(
+        document
+        for name, time_ms in (("long", 10.0), ("short", 3.0))
+        for document in (
+            workflow([[]], name=name, slo_ms=100.0, functions=[name]),
+            profile(name, [(1, 1, 50, time_ms)]),
+        )
+    )
+    file = tmp_path / "trace.json"
+    arrivals = Listed([0.0, 5.0], [0, 1], tuple(catalogue.workflows))
+    with closing(ChromeTrace(file, ["long", "short"], 1)) as trace:
+        observers = Observers(on_request=trace.end_request, on_span=trace.add_run)
+        simulate(quiet(), catalogue, arrivals, "sgprs", observers=observers)
+    shares = of_phase(json.loads(file.read_text(encoding="utf-8")), "C")
+    assert [(event["ts"] / 1000, event["args"]["percent"]) for event in shares] == [
+        (0.0, 50),
+        (5.0, 100),
+        (8.0, 50),
+        (10.0, 0),
+    ]
 
 
 def test_requests_are_spans_from_arrival_to_end(recording, trace):

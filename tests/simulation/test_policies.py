@@ -13,6 +13,7 @@ from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
 from tests.examples import examples
 from tests.simulation.harness import Fixed, Listed, Poisson, one_function, quiet, run
+from workbench.profiles.builders import profile, workflow
 from workbench.profiles.generated import GPU_MODEL, samples
 from workbench.simulation.policies import planned
 from workbench.simulation.policy import SchedulingRequest
@@ -228,6 +229,22 @@ def test_the_oracle_keeps_an_slo_that_noise_breaks_for_others():
         for name in ("oracle", "exact")
     }
     assert hits["oracle"] > 0.99 > hits["exact"]
+
+
+def test_the_oracle_knows_the_noise_of_each_configuration():
+    """The fastest one is in time for all runs but those that take twice its mean time."""
+    rows = [(1, 1, 10, 300.0), (1, 1, 25, 200.0), (1, 1, 50, 120.0), (1, 1, 100, 60.0)]
+    document = profile("f0", rows)
+    (gpu,) = document.spec.gpus
+    noisy = [c.model_copy(update={"p95_ms": 1.5 * c.latency_ms}) for c in gpu.configurations]
+    gpus = (gpu.model_copy(update={"configurations": tuple(noisy)}),)
+    spec = document.spec.model_copy(update={"gpus": gpus})
+    catalogue = Catalogue.of(
+        [workflow([[]], slo_ms=320.0), document.model_copy(update={"spec": spec})]
+    )
+    scenario = quiet(noise_ratio=0.05, profiled_noise=True)
+    arrivals = Listed([400.0 * i for i in range(500)])
+    assert run(scenario, catalogue, arrivals, "oracle").result.hits == 500
 
 
 @pytest.mark.parametrize("name", ["esg", "exact", "minimum", "grandslam", "random", "oracle"])

@@ -137,6 +137,28 @@ def test_without_an_arbiter_neighbours_slow_a_run_by_their_table_too():
     assert beside.hit_ratio <= alone.hit_ratio
 
 
+def test_without_an_arbiter_a_run_is_shown_to_its_end():
+    """However much longer it takes beside others, its requests end with it."""
+    catalogue = one_function([(1, 1, 60, 50.0)], slo_ms=1_000.0)
+    scenario = quiet(pool=True, pool_gpus=1, arbiter=False)
+    recording = run(scenario, catalogue, Listed([0.0, 10.0, 20.0, 500.0]), "warm")
+    ends_ms = {number: s.end_ms for s in recording.spans for number, _ in s.requests}
+    assert ends_ms == {record.number: record.end_ms for record in recording.requests}
+    assert max(s.end_ms - s.begin_ms for s in recording.spans) > 50.0
+
+
+def test_a_crowded_run_that_is_lost_costs_no_more_than_a_whole_one():
+    """Five runs of a second take three together, and fail after two and a half."""
+    catalogue = one_function([(1, 1, 60, 1_000.0)], slo_ms=10_000.0)
+    failure = Failure(at_ms=2_500.0, node=0, for_ms=1_000.0)
+    scenario = quiet(pool=True, pool_gpus=1, arbiter=False, failures=(failure,))
+    recording = run(scenario, catalogue, Listed([float(i) for i in range(5)]), "warm")
+    assert len(recording.spans) == 10
+    whole_dollars = recording.spans[0].cost_dollars
+    for record in recording.requests:
+        assert record.cost_dollars == pytest.approx(2 * whole_dollars)
+
+
 def run_of_60_percent():
     pod = Pod("p", ("default", "f0"), Share("A100", 4, 60, 1_000))
     return PodRun(

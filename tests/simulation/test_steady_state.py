@@ -104,6 +104,18 @@ def test_the_counts_of_a_result_are_those_after_the_warmup():
     assert late.paid_dollars == pytest.approx(late.ran_dollars, rel=0.01)
 
 
+def test_counts_and_costs_begin_with_the_same_window():
+    """A warm-up of 1.001 s leaves out two windows, and what was held in them."""
+    catalogue = one_function([(1, 1, 20, 10)])
+    between, whole = (
+        run(quiet(resizable=False, warmup_ms=warmup_ms), catalogue, Poisson(10.0, 3), requests=999)
+        for warmup_ms in (1_001.0, 2_000.0)
+    )
+    assert between.result.windows.since(1_001.0) == whole.result.windows.since(2_000.0)
+    assert between.result.paid_dollars == whole.result.paid_dollars
+    assert between.result.joules_per_request == whole.result.joules_per_request
+
+
 @given(
     st.lists(st.tuples(st.floats(0.0, 3e6), st.integers(0, 1)), min_size=1, max_size=40),
     st.integers(0, 10**6).map(float),

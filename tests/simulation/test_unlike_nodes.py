@@ -12,6 +12,7 @@ from tests.simulation.test_invariants import (
     each_request_ends_once,
     phases_add_up,
     scenarios,
+    suited,
     workloads,
 )
 from workbench.profiles.builders import GPU, profile, workflow
@@ -92,7 +93,7 @@ def test_an_unlimited_network_has_no_slower_node():
 )
 def test_laws_of_runs_on_unlike_nodes(data, catalogue, scenario, unlike, policy):
     """Each request ends once, and no node holds more than it has."""
-    scenario = scenario.model_copy(update={"unlike_nodes": (unlike,)})
+    scenario = suited(scenario, policy, unlike_nodes=(unlike,))
     arrivals = data.draw(workloads(len(catalogue.workflows)))
     recording = run(scenario, catalogue, arrivals, policy, cluster=WatchedCluster)
     each_request_ends_once(recording, arrivals, recording.result)

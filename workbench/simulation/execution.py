@@ -105,12 +105,13 @@ class Executions:
     def lose(self, container: Container, now_ms: float) -> Execution | None:
         """Break a container's batch off; return it, None without one.
 
-        What has executed until now is paid.
+        What has executed until now is paid: at most the whole batch, which may be slower beside
+        others than it was to be.
         """
         execution = self._on_gpu[container.gpu].pop(container, None)
         if execution is not None:
-            executed_ms = max(now_ms - execution.begin_ms, 0.0)
-            self._attribute(execution, executed_ms / execution.execute_ms - 1.0, -1)
+            executed_ratio = max(now_ms - execution.begin_ms, 0.0) / execution.execute_ms
+            self._attribute(execution, min(executed_ratio, 1.0) - 1.0, -1)
         return execution
 
     def _attribute(self, execution: Execution, ratio: float, sign: int) -> None:

@@ -34,7 +34,8 @@ class Observers:
 
     Attributes:
         on_request: function that receives every request at its end.
-        on_span: function that receives every run of a container when it begins.
+        on_span: function that receives every run of a container, when it begins or, where its
+            end depends on what begins later, when it ends.
         progress: function that receives, after every 10,000 requests, the number of requests that
             have ended and the virtual clock in ms.
     """

@@ -38,6 +38,7 @@ class PolicyContext:
         rules: prices and other planning rules.
         fleet: size of the simulated nodes with each GPU model.
         noise_ratio: standard deviation of the logarithm of run time over profile.
+        profiled_noise: true if it is each configuration's own, by its 95th percentile.
         rate_rps: expected requests per second of each workflow, for policies that plan before the
             first request.
         random: random number generator of this policy.
@@ -57,6 +58,7 @@ class PolicyContext:
     noise_ratio: float
     rate_rps: Mapping[tuple[str, str], float]
     random: np.random.Generator
+    profiled_noise: bool = False
     candidates: int = 5
     margin_ratio: float | None = None
     headroom_ratio: float = 0.0
@@ -92,7 +94,7 @@ class SchedulingRequest:
         waited_ms: waiting time of the oldest job in this queue, or in all queues of a pool.
         missed: consecutive attempts at which no node could hold any candidate of this queue.
         starts_ms: start time on each kind of node, warm nodes first.
-        noise_factor: factor on the next run time; only the oracle may read it.
+        noise_factor: factor on the next run time, by the common noise; only the oracle may read it.
         progress: progress of the oldest job's request; reported only for stages that others run
             in parallel with.
     """

@@ -142,7 +142,7 @@ class RequestRecord(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Run of a container, as `Observers.on_span` receives it when the run begins.
+    """Run of a container, as `Observers.on_span` receives it.
 
     The container holds its share from ``begin_ms``; it starts, its input arrives, and from
     ``execute_ms`` to ``end_ms`` it runs.

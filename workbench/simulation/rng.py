@@ -58,7 +58,7 @@ class Noise:
         """
         factor = self.next_factor
         if sigma is not None and self._ratio > 0:
-            z_score = log(factor) / self._ratio + self._ratio / 2
+            z_score = z_score_of(factor, self._ratio)
             factor = exp(sigma * z_score - sigma**2 / 2)
         if self._ratio > 0:
             if not self._drawn:
@@ -66,3 +66,8 @@ class Noise:
                 self._drawn = np.exp(logarithms).tolist()
             self.next_factor = self._drawn.pop()
         return factor
+
+
+def z_score_of(factor: float, ratio: float) -> float:
+    """Return the z score of a factor drawn with this standard deviation of its logarithm."""
+    return log(factor) / ratio + ratio / 2

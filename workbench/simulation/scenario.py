@@ -184,7 +184,8 @@ class Scenario(BaseModel):
     warmup_ms: Finite | None = Field(
         default=None,
         description="requests that arrive before are left out of the counts, and what is held "
-        "before of the cost, ms; null: by MSER-5, none in a run of less than 100 s. Ours",
+        "before of the cost, ms, rounded up to a window: 1 s, and more in runs above 512 s; null: "
+        "by MSER-5, none in a run of less than 100 s. Ours",
     )
     prewarm: bool = Field(
         default=True, description="start containers before the predicted next arrival"
@@ -243,7 +244,7 @@ class Scenario(BaseModel):
     give_up_factor: Annotated[float, Field(gt=0.0)] = Field(
         default=inf,
         description="a waiting request is dropped so many SLOs after its arrival; .inf: never. "
-        "Ours",
+        "Not for `warm`, which drops none. Ours",
     )
     placement: PlacementPolicy = Field(
         default="defrag",

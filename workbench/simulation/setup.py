@@ -112,6 +112,7 @@ def policy_for(
         noise_ratio=scenario.noise_ratio,
         rate_rps=rates_rps,
         random=state.random,
+        profiled_noise=scenario.profiled_noise,
         candidates=scenario.candidates,
         margin_ratio=scenario.margin_ratio,
         headroom_ratio=scenario.headroom_ratio,

@@ -39,8 +39,8 @@ class SteadyState:
 
     Attributes:
         rule: source of the warm-up: MSER-5, given, or none.
-        warmup_ms: end of the warm-up; requests that arrived before are in no count, and what was
-            held is not in the cost.
+        warmup_ms: end of the warm-up, as given or found; requests that arrived before the end of
+            its last window are in no count, and what was held is not in the cost.
         verdict: key of `VERDICTS`.
     """
 

@@ -89,8 +89,10 @@ class RunWindows:
         )
 
     def since(self, warmup_ms: float) -> dict[str, Any]:
-        """Return the fields of `Result` that depend on the length of the warm-up."""
-        windows = self.tallies[ceil(warmup_ms / self.width_ms) :]
+        """Return the fields of `Result` that depend on the warm-up, rounded up to a window."""
+        first = ceil(warmup_ms / self.width_ms)
+        warmup_ms = first * self.width_ms
+        windows = self.tallies[first:]
         tallies = [_total(window[i] for window in windows) for i in range(len(self.workflows))]
         total, totals = _total(tallies), counts(tallies)
         held_dollars = self.held.since(warmup_ms, self.width_ms)

@@ -77,7 +77,8 @@ def staffed_count(
     )
     late_ratio = min(late_ratios, default=1.0 - OBJECTIVE)
     pods = staffed_pods(busy_pods, 1.0 - late_ratio, run_wait_ratio, function.dispersion.ratio)
-    return ceil(busy_pods + (pods - busy_pods) * (1.0 + headroom_ratio))
+    further_ratio = headroom_ratio + function.reserve_ratio
+    return ceil(busy_pods + (pods - busy_pods) * (1.0 + further_ratio))
 
 
 def _is_behind(function: FunctionState, target: PodTarget, now_ms: float) -> bool:

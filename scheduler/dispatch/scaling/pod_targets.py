@@ -61,6 +61,7 @@ class PodTarget(CountLimits):
             profile's, for which the share was chosen.
         wanted_pods: pods that the function needs, which may be more than it may have.
         pooled: true if they run in slices.
+        is_satisfied: true if it has at least those that it may have of them.
         failed_starts: number of failures for which no pod of another share was stopped.
     """
 
@@ -83,6 +84,7 @@ class PodTarget(CountLimits):
             time_ratio=time_ratio,
         )
         self.wanted_pods = 0
+        self.is_satisfied = False
         self._replaced_ms = -inf
         self.failed_starts = 0
 

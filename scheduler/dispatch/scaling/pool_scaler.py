@@ -55,6 +55,7 @@ class _Pool:
         self.refused_until_ms = -inf
         self.percent_largest = 0  # of the slices that it has
         self.oversized_ms = inf  # since when a smaller slice would do
+        self.has_slices = False
 
 
 class PoolScaler:
@@ -110,6 +111,10 @@ class PoolScaler:
             and not gpu_slice.is_closed
             for gpu_slice in self._dispatcher.slices
         )
+
+    def has_slices(self, namespace: str, share: Share) -> bool:
+        """Return true if the pool of a share has the slices that it needs."""
+        return self._pool((namespace, share.gpu_model)).has_slices
 
     def wanted_pods(self, function: FunctionKey) -> int:
         """Return the processes of a function, for the slices that are open."""
@@ -198,11 +203,12 @@ class PoolScaler:
             return PoolSize(0, 0, 0, {})
         if now_ms >= pool.refused_until_ms:
             pool.percent_max = WHOLE_PERCENT
+        further_ratio = max(self._dispatcher.functions[key].reserve_ratio for key in functions)
         sized = partial(
             pool_size,
             functions,
             gpu,
-            headroom_ratio=headroom_ratio,
+            headroom_ratio=headroom_ratio + further_ratio,
             percent_max=pool.percent_max,
             slices_max=max(slices, 1) if now_ms < pool.refused_until_ms else inf,
         )
@@ -224,6 +230,7 @@ class PoolScaler:
         now_ms: float,
     ) -> None:
         fitting = [gpu_slice for gpu_slice in live if gpu_slice.percent >= size.percent]
+        pool.has_slices = len(fitting) >= size.slices
         smaller = [gpu_slice for gpu_slice in live if gpu_slice.percent < size.percent]
         counts = pool.counts
         if not counts.expected:

@@ -9,6 +9,8 @@ reserve by the objective (`staffing`), and the backlog:
   the objective allows also when rows wait that the pods cannot serve in time and a pod that starts
   now could; and when rows have become late within the time of a start, as long as no pod is free or
   starts.
+- With a further reserve, of half as much again each time, where all that are needed are there and
+  more requests are late than the objective allows (`hit_rate.FurtherReserve`).
 - A function with less than one request in a cold start gets its pod one cold start before the time
   at which requests tend to come again after the last one (`keep_alive`).
 - Down by half of the pods that nothing has needed for half a minute, the least recently used first;
@@ -199,6 +201,9 @@ class Scaler:
             key: self._rate(key).rows_per_ms(state.arrived_rows, now_ms)
             for key, state in dispatcher.workflows.items()
         }
+        for workflow in dispatcher.workflows.values():
+            has_pods = all(self._has_pods(queue.function) for queue in workflow.queues)
+            workflow.reserve.look(now_ms, has_pods=has_pods)
         for function in dispatcher.functions.values():
             arrived = sum(queue.workflow.arrived_rows for queue in function.queues)
             function.dispersion.record(arrived, now_ms)
@@ -263,7 +268,8 @@ class Scaler:
             target.wanted_pods = max(self._wanted(key, target, now_ms), min_pods)
             wanted = min(target.wanted_pods, limits.max_pods)
             start = PodStart(key, target.share, target.pooled)
-            if wanted <= len(pods):
+            target.is_satisfied = wanted <= len(pods)
+            if target.is_satisfied:
                 satisfied.append(start)
             elif not self.backoffs.is_paused(start, now_ms):
                 # Of pooled pods the slices limit the number, and without one there is none.
@@ -293,6 +299,13 @@ class Scaler:
     def _needs_place(self, key: FunctionKey, target: PodTarget, now_ms: float) -> bool:
         """Return true if a function wants a pod, whatever its rate."""
         return max(self._wanted_alone(key, target, now_ms), self._min_pods(key)) > 0
+
+    def _has_pods(self, function: FunctionState) -> bool:
+        """Return true if a function has its pods, and its pool the slices for them."""
+        target = self._targets.get(function.key)
+        if target is None or not target.is_satisfied:
+            return False
+        return not target.pooled or self._pools.has_slices(function.key[0], target.share)
 
     def _min_pods(self, key: FunctionKey) -> int:
         """Return the pods of a function at any load; 0 if no workflow has a stage of it."""

@@ -43,6 +43,13 @@ def test_the_most_efficient_and_the_smallest_for_the_rest(rate_rps, expected):
     assert desired_containers(policy(), rate_rps) == expected
 
 
+def test_a_gap_of_whole_containers_but_for_its_last_digit_is_closed():
+    """Its rounded rest exceeds what the only configuration serves."""
+    full = (8, 1, 10, 91.57005693615353)
+    mine = FastGshare(context(catalogue([[full]])))
+    assert desired_containers(mine, 4630.334567724802) == {full[:3]: 53}
+
+
 RUNNING = {B: 2, C: 1}  # serve 25 requests/s
 
 

@@ -1,5 +1,6 @@
 """Policies of stations: order of stages, deadlines, plans; against twins and published shapes."""
 
+import gc
 from itertools import pairwise, permutations
 from statistics import fmean
 
@@ -9,17 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.model.plan import Prices
 from studies.oracles import sgprs as oracle
 from tests.examples import examples
 from tests.simulation.harness import Listed, Poisson, quiet, run
 from workbench.profiles.builders import profile, workflow
+from workbench.simulation.engine import simulate
 from workbench.simulation.errors import PolicyError
+from workbench.simulation.loop import Observers
 from workbench.simulation.policies.fcfs import Fcfs
 from workbench.simulation.policies.layer_queue import RequestLayers
 from workbench.simulation.registry import container_policy_names, policy_names
-from workbench.simulation.scenario import ScenarioError
+from workbench.simulation.scenario import ScenarioError, UnlikeNodes
 from workbench.simulation.setup import assemble, policy_for
 from workbench.simulation.stations.policy import StationPolicy
+from workbench.simulation.stations.queued_task import QueuedTask
 from workbench.simulation.stations.simulation import stations_of
 from workbench.simulation.stations.station import StageTask
 
@@ -108,7 +113,7 @@ def test_sjf_has_the_smallest_mean_of_all_orders(kinds):
 def test_dysta_predicts_with_what_it_measured():
     """Choose, of two equal requests, the one whose first layers were fast."""
     policy = policy_for(assemble(quiet(), CATALOGUE, KEYS, 0), "dysta", {})
-    fast, slow = (RequestLayers(100.0, 50.0, ran_ms) for ran_ms in (25.0, 100.0))
+    fast, slow = (RequestLayers(100.0, 50.0, ms, ms) for ms in (25.0, 100.0))
     assert (fast.sparsity_factor, slow.sparsity_factor) == (0.5, 2.0)
     waiting = StageTask(
         key=("default", "small", "s1"),
@@ -121,6 +126,31 @@ def test_dysta_predicts_with_what_it_measured():
     )
     policy.requests = {0: fast, 1: slow}
     assert policy.score(waiting, fast, 100.0) < policy.score(waiting, slow, 100.0)
+
+
+def test_layers_count_alike_on_every_gpu_model():
+    """A layer on a GPU three times as slow is no more of its request, and no sparsity."""
+    rows = {"fast": [(1, 1, 100, 10.0)], "slow": [(1, 1, 100, 30.0)]}
+    chain = workflow([[], [0]], slo_ms=1_000.0, functions=["f", "f"])
+    catalogue = Catalogue.of([chain, profile("f", rows)])
+    key = ("default", "w")
+    state = assemble(quiet(nodes=2, gpu_models=("fast", "slow")), catalogue, (key,), 0)
+    policy = policy_for(state, "dysta", {key: 1.0})
+    policy.stations = _, slow = stations_of(state, policy)
+    layer = StageTask(
+        key=(*key, "s0"),
+        stage=0,
+        request=0,
+        workflow=0,
+        arrival_ms=0.0,
+        deadline_ms=1_000.0,
+        ready_ms=0.0,
+    )
+    policy.ready(layer, 0.0)
+    policy.ended(layer, slow, 36.0)
+    layers = policy.requests[0]
+    assert (layers.ran_ms, layers.remaining_ms) == (36.0, 10.0)
+    assert layers.sparsity_factor == pytest.approx(1.2)
 
 
 @pytest.mark.slow
@@ -238,6 +268,44 @@ def test_compass_does_not_evict_what_queues_need():
     assert recording.result.hit_ratio == 1.0
 
 
+def test_compass_knows_how_fast_each_worker_is():
+    """The second worker ends a stage first as long as fewer than three wait there."""
+    rows = {"slow": [(1, 1, 100, 35.0)], "fast": [(1, 1, 100, 10.0)]}
+    catalogue = Catalogue.of([workflow([[]], slo_ms=1_000.0), profile("f0", rows)])
+    scenario = quiet(nodes=2, gpu_models=("slow", "fast"))
+    recording = run(scenario, catalogue, Listed([30.0 * i for i in range(6)]), "compass")
+    assert {span.node for span in recording.spans} == {"node-0001"}
+
+
+def test_compass_plans_again_where_the_input_is():
+    """Behind 50 ms of work, because to an idle worker the input takes 100 ms."""
+    functions = [profile(f"f{i}", [(1, 1, 100, 10.0)], output_mib=100.0) for i in range(2)]
+    catalogue = Catalogue.of([workflow([[], [0]], slo_ms=1_000.0), *functions])
+    key = ("default", "w")
+    state = assemble(quiet(nodes=2, bandwidth_mib_s=1_000.0), catalogue, (key,), 0)
+    policy = policy_for(state, "compass", {key: 1.0})
+    policy.stations = idle, busy = stations_of(state, policy)
+    waiting = {"workflow": 0, "arrival_ms": 0.0, "deadline_ms": 1_000.0}
+
+    def begin(request, stage, now_ms, station):
+        task = StageTask(
+            key=(*key, f"s{stage}"), stage=stage, request=request, ready_ms=now_ms, **waiting
+        )
+        policy.ready(task, now_ms)
+        assert policy.station_number(task) == station.number
+        assert policy.next_task(station, now_ms) is task
+        return task
+
+    first = begin(0, 0, 0.0, idle)  # the next request goes to the other worker
+    second = begin(1, 0, 20.0, busy)
+    policy.ended(first, idle, 10.0)
+    policy.closed(0)
+    policy.ended(second, busy, 10.0)
+    for request in (2, 3):  # ahead of its second stage
+        begin(request, 0, 20.0, busy)
+    begin(1, 1, 50.0, busy)
+
+
 class Twice(Fcfs):
     """Returns the same stage again and again."""
 
@@ -285,14 +353,65 @@ class Idle(StationPolicy):
         return None
 
 
+def test_stages_of_dropped_requests_are_forgotten():
+    """At any moment there are at most three stages of each request that has not ended."""
+    functions = [profile(f"f{i}", [(1, 1, 100, 20.0)]) for i in range(3)]
+    catalogue = Catalogue.of([workflow([[], [], [0, 1]], slo_ms=30.0), *functions])
+    known = []
+
+    def tasks():
+        return sum(isinstance(item, QueuedTask) for item in gc.get_objects())
+
+    gc.collect()  # of other tests
+    before = tasks()
+    observers = Observers(on_request=lambda _: known.append(tasks() - before))
+    scenario = quiet(give_up_factor=1.0)
+    arrivals = Listed([10.0 * i for i in range(60)])
+    result = simulate(scenario, catalogue, arrivals, "sjf", observers=observers)
+    assert result.dropped > 30
+    assert max(known) <= 3 * 10
+
+
 def test_what_never_runs_is_dropped():
     """Stages that a policy does not return are dropped at the end of the run."""
     result = run(quiet(), CATALOGUE, Listed([0.0, 5.0], [0, 1], KEYS), Idle).result
     assert (result.requests, result.dropped) == (2, 2)
 
 
-def test_failures_are_refused():
-    """Stations do not fail, and the message says what to remove."""
-    scenario = quiet(failures=[{"at_ms": 1.0, "node": 0}])
-    with pytest.raises(ScenarioError, match=r"policy fcfs runs on stations.*remove `failures`"):
-        run(scenario, CATALOGUE, Listed([0.0], [0], KEYS), "fcfs")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("failures", [{"at_ms": 1.0, "node": 0}]),
+        ("interference", {"small-0": 0.5}),
+        ("profiled_noise", True),
+    ],
+)
+def test_what_stations_do_not_model_is_refused(key, value):
+    """The message says what to remove; otherwise the run would go on as if it were not there."""
+    with pytest.raises(ScenarioError, match=rf"policy fcfs runs on stations.*remove `{key}`"):
+        run(quiet(**{key: value}), CATALOGUE, Listed([0.0], [0], KEYS), "fcfs")
+
+
+def test_nodes_that_differ_are_paid_and_have_their_own_size():
+    """Two nodes of 16 vCPUs cost the same, however they are written; a larger one costs more."""
+    arrivals = Listed([0.0, 1_000.0], [0, 1], KEYS)
+
+    def paid_dollars(**changes):
+        return run(quiet(**changes), CATALOGUE, arrivals, "fcfs").result.paid_dollars
+
+    alike = paid_dollars(nodes=2)
+    assert paid_dollars(nodes=1, unlike_nodes=(UnlikeNodes(),)) == pytest.approx(alike)
+    vcpu_dollars = Prices().request_cost_dollars(1_000.0 + sum(MODELS["middle"]), 1, 0, 1)
+    larger = paid_dollars(nodes=1, unlike_nodes=(UnlikeNodes(cpus=24),))
+    assert larger == pytest.approx(alike + 8 * vcpu_dollars)
+
+    unlike = (UnlikeNodes(gpus=2, cpus=24, memory_mib=40_000),)
+    state = assemble(quiet(unlike_nodes=unlike), CATALOGUE, KEYS, 0)
+    stations = stations_of(state, policy_for(state, "fcfs", dict.fromkeys(KEYS, 1.0)))
+    context_mib = state.scenario.limits.server_context_mib
+    assert [station.cpus for station in stations] == [16, 12, 12]
+    assert [station.cache.capacity_mib + context_mib for station in stations] == [
+        81_920,
+        40_000,
+        40_000,
+    ]

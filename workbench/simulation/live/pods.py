@@ -23,7 +23,6 @@ class WarmPods:
 
     Attributes:
         containers: container of each pod, by the pod's name.
-        started: number of pods that were started.
     """
 
     def __init__(self, state: SimulationState, slices: SimulatedSlices) -> None:
@@ -48,7 +47,6 @@ class WarmPods:
         self._no_predecessors = np.empty(0, np.int64)
         self.containers: dict[str, Container] = {}
         self._pods: dict[str, Pod] = {}
-        self.started = 0
 
     def start(self, start: PodStart, now_ms: float, *, warm: bool) -> Pod | None:
         """Start a pod; None if no node has room for it."""
@@ -75,7 +73,6 @@ class WarmPods:
         container = self._cluster.start_reserved(
             self._functions[function], grant, gpu, now_ms, warm=warm, pooled=start.pooled
         )
-        self.started += 1
         pod = Pod(
             container.uid,
             start.function,

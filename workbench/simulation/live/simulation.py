@@ -21,7 +21,7 @@ from workbench.simulation.live.slices import CrowdedGpus, SimulatedSlices
 from workbench.simulation.loop import Observers, SimulationLoop
 from workbench.simulation.policy import Policy
 from workbench.simulation.result import Result, Span
-from workbench.simulation.scenario import Scenario
+from workbench.simulation.scenario import Scenario, ScenarioError
 from workbench.simulation.setup import SimulationState
 from workbench.simulation.stage_jobs import StageJob
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
@@ -37,10 +37,15 @@ class WarmSimulation(SimulationLoop):
     ) -> None:
         super().__init__(state, policy, seed, observers)
         scenario = state.scenario
+        if scenario.give_up_factor < inf:
+            raise ScenarioError(
+                f"policy {policy.name} drops no request that is late: remove `give_up_factor`"
+            )
         rules = scenario.rules
         self._slices = SimulatedSlices(state)
         self._pods = WarmPods(state, self._slices)
         self._crowded = None if scenario.arbiter else CrowdedGpus(len(state.cluster.gpu_uuids))
+        self._crowded_spans: dict[Container, Span] = {}  # whose ends are open
         self._by_key = {workflow.key: workflow for workflow in state.workflows}
         self._executions = Executions(state, self._tallies)
         self._dispatcher = Dispatcher(self, rules)
@@ -116,6 +121,7 @@ class WarmSimulation(SimulationLoop):
             if ends is None:
                 return
             self._push_ends(ends)
+            self._show_crowded(container, now_ms)
         execution = self._executions.end(container)
         for request, _ in execution.served:
             request.ran_on[run.stage] = container.node
@@ -135,6 +141,7 @@ class WarmSimulation(SimulationLoop):
         self._executions.lose(container, now_ms)
         if self._crowded is not None:
             self._crowded.lose(container.gpu)
+            self._show_crowded(container, now_ms)
         pod = self._pods.stop_lost(container, now_ms)
         self._timed(lambda: self._dispatcher.remove_pod(pod, now_ms))
 
@@ -236,27 +243,35 @@ class WarmSimulation(SimulationLoop):
             run_ms = execution.end_ms - run.begin_ms
             self._push_ends(self._crowded.begin(container.gpu, run, run_ms, run.begin_ms))
         if self._observers.on_span is not None:
-            self._observers.on_span(
-                Span(
-                    workflow=queue.workflow_index,
-                    stage=queue.key[2],
-                    function=queue.function.name,
-                    node=self._cluster.node_names[container.node],
-                    gpu=self._cluster.gpu_uuids[container.gpu],
-                    container=container.number,
-                    begin_ms=run.begin_ms,
-                    start_ms=0.0,
-                    transfer_ms=transfer_ms,
-                    execute_ms=executes_ms,
-                    end_ms=execution.end_ms,
-                    batch=run.batch,
-                    requests=tuple((request.number, run.stage) for request, _ in served),
-                    cpu=grant.configuration.cpu,
-                    gpu_percent=grant.percent,
-                    memory_mib=grant.memory_mib,
-                    cost_dollars=execution.dollars,
-                )
+            span = Span(
+                workflow=queue.workflow_index,
+                stage=queue.key[2],
+                function=queue.function.name,
+                node=self._cluster.node_names[container.node],
+                gpu=self._cluster.gpu_uuids[container.gpu],
+                container=container.number,
+                begin_ms=run.begin_ms,
+                start_ms=0.0,
+                transfer_ms=transfer_ms,
+                execute_ms=executes_ms,
+                end_ms=execution.end_ms,
+                batch=run.batch,
+                requests=tuple((request.number, run.stage) for request, _ in served),
+                cpu=grant.configuration.cpu,
+                gpu_percent=grant.percent,
+                memory_mib=grant.memory_mib,
+                cost_dollars=execution.dollars,
             )
+            if self._crowded is None:
+                self._observers.on_span(span)
+            else:
+                self._crowded_spans[container] = span
+
+    def _show_crowded(self, container: Container, now_ms: float) -> None:
+        """Show the run of a container that ends now, however long it was to take alone."""
+        span = self._crowded_spans.pop(container, None)
+        if span is not None and self._observers.on_span is not None:
+            self._observers.on_span(span._replace(end_ms=max(now_ms, span.execute_ms)))
 
     def end(self, request: Request, job: Job, now_ms: float) -> None:
         """Count a request that has ended."""
@@ -279,7 +294,7 @@ class WarmSimulation(SimulationLoop):
             runs=self._runs,
             mean_batch_size=self._jobs / self._runs if self._runs else 0.0,
             cold_starts=self._cold_starts,
-            prewarmed=self._pods.started,
+            prewarmed=0,
             evictions=0,
             forced=0,
             placement_failures=self._scaler.failures,

@@ -4,8 +4,9 @@ A GPU is a process, a container on it a thread, and what runs in it a slice; abo
 that runs hold. Requests are spans of their own, from arrival to end.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from math import inf
 from pathlib import Path
 
 from workbench.files.trace_events import TraceFile
@@ -19,23 +20,28 @@ _DIGITS = 3  # of a microsecond
 class ChromeTrace:
     """Trace of all runs that begin before so many requests have ended.
 
-    Each of those runs is shown to its end.
+    Each of those runs is shown to its end. Runs may come in any order; their shares are written
+    last.
     """
 
     def __init__(self, path: Path, workflows: Sequence[str], requests_max: int) -> None:
         """Write to ``path``; ``workflows`` are the names of those that records number."""
         self._workflows = workflows
         self._requests_remaining = requests_max
+        self._until_ms = inf if requests_max else 0.0
         self._gpus: dict[str, int] = {}  # number of its process
         self._threads: set[int] = set()
-        self._percents: dict[int, int] = {}
-        self._ends: list[tuple[float, int, int]] = []  # when, which GPU, percent
+        self._changes: list[tuple[float, int, int]] = []  # when, percent, which GPU
         self._file = TraceFile(path, f"what began before {requests_max:,} requests had ended")
         self._file.name_process(_REQUESTS, "requests")
 
     def close(self) -> None:
         """End the trace and the file."""
-        self._release_until(float("inf"))
+        percents: defaultdict[int, int] = defaultdict(int)
+        for time_ms, percent, gpu in sorted(self._changes):  # at one moment the ends come first
+            percents[gpu] += percent
+            at = {"ph": "C", "pid": gpu, "ts": _us(time_ms), "name": "share of runs, percent"}
+            self._file.add({**at, "args": {"percent": percents[gpu]}})
         self._file.close()
 
     def end_request(self, record: RequestRecord) -> None:
@@ -43,6 +49,8 @@ class ChromeTrace:
         if not self._requests_remaining:
             return
         self._requests_remaining -= 1
+        if not self._requests_remaining:
+            self._until_ms = record.end_ms
         shown = {
             "cat": "request",
             "id": record.number,
@@ -58,9 +66,9 @@ class ChromeTrace:
         self._file.add({**shown, "ph": "b", "ts": _us(record.arrival_ms), "args": args})
         self._file.add({**shown, "ph": "e", "ts": _us(record.end_ms)})
 
-    def begin_run(self, span: Span) -> None:
-        """Add a container's run when it begins."""
-        if not self._requests_remaining:
+    def add_run(self, span: Span) -> None:
+        """Add a container's run."""
+        if span.begin_ms >= self._until_ms:
             return
         gpu = self._gpu(span)
         where = {"ph": "X", "pid": gpu, "tid": span.container}
@@ -93,9 +101,8 @@ class ChromeTrace:
                 },
             }
         )
-        self._release_until(span.begin_ms)
-        self._change(gpu, span.gpu_percent, span.begin_ms)
-        heappush(self._ends, (span.end_ms, gpu, span.gpu_percent))
+        self._changes.append((span.begin_ms, span.gpu_percent, gpu))
+        self._changes.append((span.end_ms, -span.gpu_percent, gpu))
 
     def _gpu(self, span: Span) -> int:
         number = self._gpus.get(span.gpu)
@@ -103,16 +110,6 @@ class ChromeTrace:
             number = self._gpus[span.gpu] = len(self._gpus) + 1
             self._file.name_process(number, f"{span.node} {span.gpu}")
         return number
-
-    def _release_until(self, now_ms: float) -> None:
-        while self._ends and self._ends[0][0] <= now_ms:
-            end_ms, gpu, percent = heappop(self._ends)
-            self._change(gpu, -percent, end_ms)
-
-    def _change(self, gpu: int, percent: int, now_ms: float) -> None:
-        used_percent = self._percents[gpu] = self._percents.get(gpu, 0) + percent
-        at = {"ph": "C", "pid": gpu, "ts": _us(now_ms), "name": "share of runs, percent"}
-        self._file.add({**at, "args": {"percent": used_percent}})
 
 
 def _us(time_ms: float) -> float:

@@ -47,7 +47,7 @@ class RequestsCsv:
         """Close the file."""
         self._file.close()
 
-    def begin_run(self, span: Span) -> None:
+    def add_run(self, span: Span) -> None:
         """Take the run of a batch, for the rows of its requests."""
         for request, stage in span.requests:
             self._runs[request][stage] = span

@@ -13,7 +13,7 @@ those that it will hold when its queue has ended, and a load that evicts one cou
 the evicted model has to be loaded again.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import ClassVar
 
@@ -31,15 +31,15 @@ class Query:
 
     Attributes:
         graph: order of the workflow's stages.
-        times_ms: run time of each stage on a whole GPU.
+        times_ms: run time of each stage, by worker.
         loads_ms, ways_ms: time to load each stage's model, and to transfer its output.
         memories_mib: memory of each stage's model.
-        ranked: stages in descending order of the longest path that remains.
+        ranked: stages in descending order of the longest path that remains, by the first worker.
     """
 
     graph: StageGraph
     functions: list[str]
-    times_ms: list[float]
+    times_ms: list[list[float]]
     loads_ms: list[float]
     ways_ms: list[float]
     memories_mib: list[int]
@@ -48,7 +48,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class StageAssignment:
-    """Worker of a stage, and what its queue and the stage were expected to take there."""
+    """Worker of a stage, and what its queue and the stage were expected to take there.
+
+    Attributes:
+        work_ms: expected time of the stage and of its model's load; 0 after its end.
+    """
 
     worker: int
     queue_end_ms: float
@@ -80,7 +84,7 @@ class Compass(StationQueues):
             plan = self._plans[task.request] = {}
             self._plan(query, plan, query.ranked, now_ms)
         planned = plan[task.stage]
-        own_ms = query.times_ms[task.stage]
+        own_ms = query.times_ms[planned.worker][task.stage]
         queue_end_ms = now_ms + self._published_backlogs_ms[planned.worker]
         if queue_end_ms > max(planned.queue_end_ms, now_ms) + planned.work_ms + own_ms:
             self._backlogs_ms[planned.worker] -= planned.work_ms
@@ -95,8 +99,9 @@ class Compass(StationQueues):
         """Take the stage off its worker's backlog."""
         plan = self._plans.get(task.request)
         if plan is not None:
-            planned = plan.pop(task.stage)
+            planned = plan[task.stage]
             self._backlogs_ms[planned.worker] -= planned.work_ms
+            plan[task.stage] = replace(planned, work_ms=0.0)  # later stages read its output there
 
     def closed(self, request: int) -> None:
         """Take what a request will not run off the backlogs."""
@@ -172,7 +177,7 @@ class Compass(StationQueues):
         load_ms = 0.0 if query.functions[stage] in models_mib else query.loads_ms[stage]
         free_mib = self.stations[worker].cache.capacity_mib - sum(models_mib.values())
         again_ms = load_ms if free_mib < query.memories_mib[stage] else 0.0
-        work_ms = query.times_ms[stage] + load_ms
+        work_ms = query.times_ms[worker][stage] + load_ms
         finish_ms = max(ends_ms[worker], inputs_ms) + work_ms
         return finish_ms + again_ms, finish_ms, work_ms
 
@@ -187,7 +192,7 @@ class Compass(StationQueues):
         spec = self.context.catalogue.workflow(namespace, name).spec
         keys = [(namespace, name, stage.name) for stage in spec.stages]
         profiles = [self.context.profile(key) for key in keys]
-        times_ms = [self.time_ms(key, self.stations[0]) for key in keys]
+        times_ms = [[self.time_ms(key, station) for key in keys] for station in self.stations]
         ways_ms = [1000.0 * p.spec.output_mib / self.context.bandwidth_mib_s for p in profiles]
         graph = StageGraph(spec.stages)
         paths_ms: dict[int, float] = {}
@@ -195,7 +200,7 @@ class Compass(StationQueues):
         def path_ms(stage: int) -> float:
             if stage not in paths_ms:
                 following = max((path_ms(after) for after in graph.successors[stage]), default=0.0)
-                paths_ms[stage] = times_ms[stage] + ways_ms[stage] + following
+                paths_ms[stage] = times_ms[0][stage] + ways_ms[stage] + following
             return paths_ms[stage]
 
         return Query(

@@ -97,9 +97,8 @@ class FastGshareCode(FastGshare):
 def scaled_out(usable: Sequence[Instance], gap_rps: float) -> ContainerCounts:
     """Choose containers for a rate that is not served yet."""
     best = max(usable, key=lambda instance: (instance.efficiency_ratio, -instance.dollars_per_hour))
-    count = int(gap_rps / best.max_rps)
-    added = ContainerCounts({best: count})
-    rest_rps = gap_rps - count * best.max_rps
+    count, rest_rps = divmod(gap_rps, best.max_rps)  # exact: the rest is less than the divisor
+    added = ContainerCounts({best: int(count)})
     if rest_rps > RATE_MIN:
         sufficient = [instance for instance in usable if instance.max_rps >= rest_rps]
         added[min(sufficient, key=lambda instance: instance.size)] += 1

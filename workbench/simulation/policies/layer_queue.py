@@ -14,25 +14,27 @@ from workbench.simulation.stations.station import StageTask, Station
 
 @dataclass(slots=True)
 class RequestLayers:
-    """Layers of one request.
+    """Layers of one request; profiled times are those of the first station.
 
     Attributes:
         isolated_ms: profiled time of all layers.
         remaining_ms: profiled time of the layers that have not ended.
         ran_ms: measured time of the layers that have ended.
+        scaled_ms: the same, as long as the first station would have taken.
         waiting: layers of the request in the queue.
     """
 
     isolated_ms: float
     remaining_ms: float
     ran_ms: float = 0.0
+    scaled_ms: float = 0.0
     waiting: list[StageTask] = field(default_factory=list)
 
     @property
     def sparsity_factor(self) -> float:
         """Measured over profiled time of the layers that have ended; 1 before the first."""
         profiled_ms = self.isolated_ms - self.remaining_ms
-        return self.ran_ms / profiled_ms if self.ran_ms else 1.0
+        return self.scaled_ms / profiled_ms if self.scaled_ms else 1.0
 
 
 class LayerQueue(StationPolicy):
@@ -80,8 +82,10 @@ class LayerQueue(StationPolicy):
         """Count a layer's measured time."""
         layers = self.requests.get(task.request)
         if layers is not None:
+            profiled_ms = self.time_ms(task.key, self.stations[0])
             layers.ran_ms += execute_ms
-            layers.remaining_ms -= self.time_ms(task.key, station)
+            layers.scaled_ms += execute_ms * (profiled_ms / self.time_ms(task.key, station))
+            layers.remaining_ms -= profiled_ms
 
     def closed(self, request: int) -> None:
         """Forget a request that has ended."""

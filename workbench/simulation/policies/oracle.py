@@ -8,10 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from scheduler.model.plan import Candidate
+from scheduler.search.frontiers.arrays import Floats
 from scheduler.search.frontiers.frontier_arrays import StageQuery
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.ranking import Ranking, search, with_rounding_ms
+from scheduler.search.tables import FunctionTable
 from workbench.simulation.policy import Policy, PolicyContext, SchedulingRequest
+from workbench.simulation.rng import z_score_of
 
 
 class Oracle(Policy):
@@ -39,7 +42,10 @@ class Oracle(Policy):
             k=context.candidates,
             batch=max(request.queued, min(int(table.batch.min()) for table in stage.tables)),
         )
-        tables = [replace(t, time_ms=t.time_ms * request.noise_factor) for t in stage.tables]
+        tables = [
+            replace(t, time_ms=t.time_ms * self._factors(t, request.noise_factor))
+            for t in stage.tables
+        ]
         is_last = stage.window.ahead == 0
         limit_ms = with_rounding_ms(
             request.slack_ms / (1.0 if is_last else 1.0 + self._planner.margin_ratio(plan_request))
@@ -54,6 +60,15 @@ class Oracle(Policy):
         anywhere_ms = starts_ms.max(keepdims=True)
         late = [search(t, others, query, inf, anywhere_ms, fastest=fastest) for t in tables]
         return _in_order(late, fastest=fastest)
+
+    def _factors(self, table: FunctionTable, common_factor: float) -> Floats:
+        """Return the factor on the next run time under each configuration, (n,)."""
+        context = self.context
+        if not (context.profiled_noise and context.noise_ratio):
+            return np.full(len(table.time_ms), common_factor)
+        sigmas = np.sqrt(np.log1p(table.deviation_ratio**2))
+        z_score = z_score_of(common_factor, context.noise_ratio)
+        return np.asarray(np.exp(sigmas * z_score - sigmas**2 / 2), np.float64)
 
 
 def _in_order(rankings: list[Ranking], *, fastest: bool) -> tuple[Candidate, ...]:

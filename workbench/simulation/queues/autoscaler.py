@@ -230,23 +230,32 @@ class Autoscaler:
     def _make_room(self, starved: ContainerPool, now_ms: float) -> bool:
         """Stop a container for a pool whose jobs wait and that has none; return true if one ended.
 
-        It is one of the pool with the most containers; a pool with a single one gives it while no
-        job waits for it. A busy container ends with its run, and the next rescaling tries again.
+        It is one of the pool with the most containers, on a GPU model of the starved function; a
+        pool with a single one gives it while no job waits for it. A busy container ends with its
+        run, and the next rescaling tries again.
         """
+        models = {gpu.model for gpu in starved.function.profile.spec.gpus}
         donors = [
             containers
             for containers in self._all_sets()
             if containers.pool is not starved
             and containers.desired
             and (containers.pool.count > 1 or not containers.pool.queued)
+            and any(grant.gpu_model in models for grant in containers.offers.grants)
         ]
         if not donors:
             return False
-        donor = max(donors, key=lambda containers: (containers.pool.count, bool(containers.idle)))
-        if not donor.idle:
+
+        def idle(containers: ContainerSet) -> Container | None:
+            return next((c for c in containers.idle if c.grant.gpu_model in models), None)
+
+        donor = max(donors, key=lambda containers: (containers.pool.count, bool(idle(containers))))
+        container = idle(donor)
+        if container is None:
             donor.surplus += 1
             return False
-        self._stop(donor.idle.pop(0), donor, now_ms)
+        donor.idle.remove(container)
+        self._stop(container, donor, now_ms)
         return True
 
     def _grow(self, containers: ContainerSet, now_ms: float) -> bool:

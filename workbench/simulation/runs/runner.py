@@ -69,12 +69,12 @@ def _observers(
         job.folder.mkdir(parents=True, exist_ok=True)
         names = ["/".join(key) for key in workflows]
         table = files.enter_context(closing(RequestsCsv(job.folder / REQUESTS_FILE, names)))
-        on_request, on_span = table.write, table.begin_run
+        on_request, on_span = table.write, table.add_run
         if job.trace_requests:
             path = job.folder / TRACE_FILE
             trace = files.enter_context(closing(ChromeTrace(path, names, job.trace_requests)))
             on_request = _both(table.write, trace.end_request)
-            on_span = _both(table.begin_run, trace.begin_run)
+            on_span = _both(table.add_run, trace.add_run)
     return Observers(on_request, on_span, lambda ended, _: progress(ended))
 
 

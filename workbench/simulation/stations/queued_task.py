@@ -9,7 +9,12 @@ from workbench.simulation.workflow_state import StageQueue
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class QueuedTask(StageTask):
-    """A stage with what the loop knows of it."""
+    """A stage with what the loop knows of it.
+
+    Attributes:
+        is_waiting: true until the policy returns the stage.
+    """
 
     queue: StageQueue
     job: Job
+    is_waiting: bool = True

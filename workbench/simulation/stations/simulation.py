@@ -24,6 +24,12 @@ from workbench.simulation.stations.station import StageTask, Station
 from workbench.simulation.windows import DollarsOverTime
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
 
+_REFUSED = {  # keys of the scenario without which stations would run as if they were not there
+    "failures": "which do not fail",
+    "interference": "whose neighbours slow all functions alike (`interference_ratio`)",
+    "profiled_noise": "where `noise_ratio` is the noise of all configurations",
+}
+
 
 class StationSimulation(SimulationLoop):
     """Requests whose stages run on stations; whole nodes are paid from begin to end."""
@@ -35,10 +41,10 @@ class StationSimulation(SimulationLoop):
     ) -> None:
         super().__init__(state, policy, seed, observers)
         scenario = state.scenario
-        if scenario.failures:
-            raise ScenarioError(
-                f"policy {policy.name} runs on stations, which do not fail: remove `failures`"
-            )
+        for key, problem in _REFUSED.items():
+            if getattr(scenario, key):
+                message = f"policy {policy.name} runs on stations, {problem}: remove `{key}`"
+                raise ScenarioError(message)
         self._prices = scenario.rules.prices
         self._give_up_factor = scenario.give_up_factor
         self._stations = stations_of(state, policy)
@@ -53,13 +59,13 @@ class StationSimulation(SimulationLoop):
         power = scenario.power
         self._gpu_watts = (power.gpu_max_watts - power.gpu_idle_watts) / 100
         self._cpu_watts = power.vcpu_watts
-        self._waiting: dict[QueuedTask, None] = {}
+        self._tasks: dict[int, list[QueuedTask]] = {}  # of the open requests, by number
         self._runs = self._loads = self._calls = 0
         self._planning_s = self._last_begun_ms = 0.0
         self._woken_ms = inf
         for model in self._cluster.gpu_models:
             self._cluster.held_cost.change(0.0, self._dollars(1.0, 0, 100.0, model))
-        cpus = scenario.cpus * scenario.nodes
+        cpus = sum(shape.cpus for shape in scenario.node_shapes)
         self._cluster.held_cost.change(0.0, self._dollars(1.0, cpus, 0.0, ""))
         if policy.loads_models and scenario.warm_containers:
             self._load_in_turn(state)
@@ -134,7 +140,7 @@ class StationSimulation(SimulationLoop):
                 queue=queue,
                 job=branch,
             )
-            self._waiting[task] = None
+            self._tasks.setdefault(request.number, []).append(task)
             self._called(task, now_ms, self._policy.ready, task, now_ms)
 
     def _offer(self, now_ms: float) -> None:
@@ -144,10 +150,10 @@ class StationSimulation(SimulationLoop):
                 task = self._called(None, now_ms, self._policy.next_task, station, now_ms)
                 if task is None:
                     break
-                if task not in self._waiting:
+                if not (isinstance(task, QueuedTask) and task.is_waiting):
                     problem = ValueError(f"stage {task.key[2]} was returned, and does not wait")
                     raise PolicyError.of(self._policy.name, task.key, now_ms, problem)
-                del self._waiting[task]
+                task.is_waiting = False
                 request = task.job.request
                 slo_ms = task.deadline_ms - task.arrival_ms
                 if not request.ended and (now_ms - task.arrival_ms > self._give_up_factor * slo_ms):
@@ -236,6 +242,7 @@ class StationSimulation(SimulationLoop):
 
     def _forget(self, request: SimulatedRequest) -> None:
         del self._request_factors[request.number]
+        del self._tasks[request.number]
         self._unfinished[request.workflow.index] -= 1
         self._policy.closed(request.number)
 
@@ -281,17 +288,19 @@ class StationSimulation(SimulationLoop):
         return percent / 100 * gpu_dollars + prices.request_cost_dollars(time_ms, cpus, 0, 1)
 
     def _drop_queued(self) -> None:
-        for task in self._waiting:
-            self._drop(task.job, self._now_ms)
-        self._waiting.clear()
+        for tasks in self._tasks.values():
+            for task in tasks:
+                if task.is_waiting:
+                    self._drop(task.job, self._now_ms)
 
     def _load_in_turn(self, state: SimulationState) -> None:
         """Load models into the caches, function by function, as far as there is room."""
         tasks = _first_queues(state)
-        for turn, cache in enumerate(self._caches()):
+        stations = {station.cache: station for station in self._stations}
+        for turn, (cache, station) in enumerate(stations.items()):
             for offset in range(len(tasks)):
                 queue = tasks[(turn + offset) % len(tasks)]
-                times = self._policy.share_times(queue.key, self._stations[0])
+                times = self._policy.share_times(queue.key, station)
                 if times.memory_mib <= cache.free_mib:
                     cache.use(queue.function.name, times.memory_mib)
 
@@ -328,9 +337,11 @@ def stations_of(state: SimulationState, policy: StationPolicy) -> list[Station]:
     """Build the stations that a policy requires on each GPU."""
     scenario, cluster = state.scenario, state.cluster
     sizes = policy.sizes()
-    slots = sum(size.slots for size in sizes) * scenario.gpus_per_node
-    free_mib = scenario.memory_mib - scenario.limits.server_context_mib
-    caches = [ModelCache(free_mib) for _ in cluster.gpu_uuids]
+    slots = sum(size.slots for size in sizes)
+    of_nodes = scenario.node_shapes
+    shapes = [of_nodes[node] for node in cluster.node_of]
+    context_mib = scenario.limits.server_context_mib
+    caches = [ModelCache(shape.memory_mib - context_mib) for shape in shapes]
     pairs: Iterator[tuple[int, Any]] = ((gpu, size) for gpu in range(len(caches)) for size in sizes)
     return [
         Station(
@@ -340,7 +351,7 @@ def stations_of(state: SimulationState, policy: StationPolicy) -> list[Station]:
             gpu_model=cluster.gpu_models[gpu],
             percent=size.percent,
             slots=size.slots,
-            cpus=max(scenario.cpus // slots, 1),
+            cpus=max(shapes[gpu].cpus // (slots * shapes[gpu].gpus), 1),
             cache=caches[gpu],
         )
         for number, (gpu, size) in enumerate(pairs)
