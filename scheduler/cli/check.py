@@ -17,6 +17,7 @@ from scheduler.model.document_reader import Problem, stage_limit_problems
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.function_server import FunctionServer
+from scheduler.model.message_text import listed, quoted
 from scheduler.model.names import GROUP, LABEL_GATEWAY_GROUP
 from scheduler.settings import Settings
 
@@ -52,6 +53,7 @@ def check_documents(
             *_excess_problems(documents, fleet),
             *_cross_reference_problems(documents, settings, fleet),
             *_server_problems(documents),
+            *_undeclared_ports(documents),
             *_group_problems(documents),
         ]
     )
@@ -145,6 +147,27 @@ def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
         else:
             continue
         yield Problem(source, f"FunctionServer {'/'.join(document.key)}", "spec.function", text)
+
+
+def _undeclared_ports(documents: DocumentSet) -> Iterator[Problem]:
+    """Find FunctionServers whose template declares ports, and not that of its server."""
+    for source, document in documents.documents:
+        if not isinstance(document, FunctionServer) or document.spec.template is None:
+            continue
+        declared = [
+            port["containerPort"]
+            for container in document.spec.template["spec"]["containers"]
+            if isinstance(ports := container.get("ports"), list)
+            for port in ports
+            if isinstance(port, Mapping) and "containerPort" in port
+        ]
+        if declared and document.spec.port not in declared:
+            text = (
+                f"{document.spec.port} is no containerPort of the template "
+                f"({listed([quoted(port) for port in declared])}); correct one of them"
+            )
+            where = f"FunctionServer {'/'.join(document.key)}"
+            yield Problem(source, where, "spec.port", text, warning=True)
 
 
 def _group_problems(documents: DocumentSet) -> Iterator[Problem]:

@@ -196,18 +196,26 @@ def status(
 def why(
     request: Annotated[
         str,
-        typer.Argument(help="id of the request, or of its trace (traceparent)", metavar="ID"),
-    ],
+        typer.Argument(
+            help="id of the request, of its message, or of its trace (traceparent); default: list "
+            "the last late requests",
+            metavar="[ID]",
+            show_default=False,
+        ),
+    ] = "",
     gateway: GatewayUrl = "",
     kubeconfig: Kubeconfig = None,
     as_json: Annotated[  # noqa: FBT002 - typer gives it by its name
-        bool, typer.Option("--json", help="the JSON of /v1/requests/ID")
+        bool, typer.Option("--json", help="the JSON of /v1/requests/ID, or of /v1/requests")
     ] = False,
 ) -> None:
     """Say why a request was late: its time by stage and cause, as the gateway recorded it."""
-    from scheduler.cli.why import explain_request
+    from scheduler.cli.why import explain_request, list_late_requests
 
-    explain_request(request, gateway, kubeconfig, as_json=as_json)
+    if request:
+        explain_request(request, gateway, kubeconfig, as_json=as_json)
+    else:
+        list_late_requests(gateway, kubeconfig, as_json=as_json)
 
 
 @app.command(rich_help_panel=_PANEL)

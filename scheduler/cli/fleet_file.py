@@ -19,12 +19,10 @@ from scheduler.placement.options import Limits
 
 def read_fleet(path: Path, limits: Limits) -> FleetCapacity:
     """Read the Nodes of a file, and the daemons among its Pods; a file without GPUs is an error."""
-    ledger = Ledger(limits)
     try:
-        _add(read_nodes(path), ledger)
+        capacity = fleet_of(read_nodes(path), limits)
     except NodeError as error:
         raise typer.BadParameter(f"{path}: {error}") from None
-    capacity = ledger.fleet.capacity
     if not capacity.sizes:
         raise typer.BadParameter(
             f"{path}: no Node has a GPU in its annotation {ANNOTATION_GPUS}; the node agent "
@@ -33,12 +31,19 @@ def read_fleet(path: Path, limits: Limits) -> FleetCapacity:
     return capacity
 
 
-def _add(raws: Iterable[Any], ledger: Ledger) -> None:
+def fleet_of(raws: Iterable[Any], limits: Limits) -> FleetCapacity:
+    """Return the capacity of Nodes, less what the daemons among Pods take.
+
+    Raises:
+        NodeError: an object is no valid Node.
+    """
+    ledger = Ledger(limits)
     for number, raw in enumerate(raws, start=1):
         if isinstance(raw, Mapping) and raw.get("kind") == "Pod":
             _add_daemon(raw, ledger)
         else:
             ledger.set_node(node_from_json(checked_node(raw, number)))
+    return ledger.fleet.capacity
 
 
 def _add_daemon(raw: Mapping[str, Any], ledger: Ledger) -> None:

@@ -43,6 +43,11 @@ async def read_documents(path: str, url: str, kubeconfig: Path | None) -> dict[s
         raise GatewayReadError(str(error)) from None
 
 
+def other_port(url: str) -> str:
+    """Return what to do about a URL that has no documents of a gateway; empty: about all pods."""
+    return f"give a gateway's health port{f' in place of {url}' if url else ' by --from'}"
+
+
 async def _read_url(path: str, url: str) -> dict[str, Any]:
     try:
         async with (
@@ -50,7 +55,7 @@ async def _read_url(path: str, url: str) -> dict[str, Any]:
             session.get(url + quote(path)) as answer,
         ):
             text = await answer.text()
-    except aiohttp.InvalidURL:
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
         raise GatewayReadError(f"{quoted(url)} is no URL; write http://HOST:8890") from None
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         reason = reason_of(error) or f"no answer within {_TIMEOUT.total:g} s"
@@ -61,7 +66,10 @@ async def _read_url(path: str, url: str) -> dict[str, Any]:
         return {}
     if not answer.ok:
         raise GatewayReadError(f"{url}{path} answered {answer.status}: {text[:200]}")
-    return {url: json.loads(text)}
+    try:
+        return {url: json.loads(text)}
+    except ValueError:
+        raise GatewayReadError(f"{url}{path} answered no JSON; {other_port(url)}") from None
 
 
 async def _read_pods(api: Api, path: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from scheduler.cli.failure import failing_on, stopped_by_ctrl_c
-from scheduler.cli.gateway_documents import GatewayReadError, read_documents
+from scheduler.cli.gateway_documents import GatewayReadError, other_port, read_documents
 
 _WATCH_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
@@ -32,7 +32,9 @@ async def _print(url: str, kubeconfig: Path | None, *, watch: bool, as_json: boo
     while True:
         overviews = await read_documents("/v1/overview", url, kubeconfig)
         if not overviews:
-            raise GatewayReadError("the live page is off; set ESG_PAGE=true (settings.page)")
+            raise GatewayReadError(
+                f"the live page is off; set ESG_PAGE=true (settings.page), or {other_port(url)}"
+            )
         gpus = await _gpus(url, kubeconfig)
         status = _merged(overviews, gpus)
         text = json.dumps(status, indent=2) if as_json else tables(status)
@@ -48,26 +50,42 @@ async def _gpus(url: str, kubeconfig: Path | None) -> Mapping[str, Any]:
         reports = await read_documents("/v1/gpus", url, kubeconfig)
     except GatewayReadError as error:
         return {"nodes": [], "problem": str(error)}
-    return next(iter(reports.values()), {"nodes": [], "problem": "no extender URL is set"})
+    unset = {"nodes": [], "problem": "set ESG_GATEWAY_EXTENDER_URL of the gateway"}
+    return next(iter(reports.values()), unset)
 
 
 def _merged(overviews: Mapping[str, Any], gpus: Mapping[str, Any]) -> dict[str, Any]:
-    """Join what the gateways say: each workflow is that of the gateway with most requests."""
-    workflows: dict[tuple[str, str], Any] = {}
-    for overview in overviews.values():
-        for row in overview["workflows"]:
-            key = row["namespace"], row["name"]
-            if key not in workflows or row["per_s"] > workflows[key]["per_s"]:
-                workflows[key] = row
-    first = next(iter(overviews.values()))
+    """Join what the gateways say.
+
+    Each workflow is that of the gateway with most requests, each function that of most pods.
+    """
+    problems: dict[str, str] = {}
+    pools: dict[str, float] = {}
+    for name, overview in overviews.items():
+        pools |= overview["pools"]
+        problems |= overview["problems"]
+        if overview["not_ready"]:
+            problems[f"{name} is not ready"] = overview["not_ready"]
     return {
-        "workflows": [workflows[key] for key in sorted(workflows)],
-        "functions": first["functions"],
-        "problems": {
-            k: v for overview in overviews.values() for k, v in overview["problems"].items()
+        "workflows": _largest(overviews, "workflows", "per_s"),
+        "functions": _largest(overviews, "functions", "ready"),
+        "pools": {
+            name: dollars for o in overviews.values() for name, dollars in o["pools"].items()
         },
+        "problems": problems,
         "gpus": gpus,
     }
+
+
+def _largest(overviews: Mapping[str, Any], part: str, size: str) -> list[Mapping[str, Any]]:
+    """Return the rows of all gateways by name; of several with one name, that of the largest."""
+    rows: dict[tuple[str, str], Any] = {}
+    for overview in overviews.values():
+        for row in overview[part]:
+            key = row["namespace"], row["name"]
+            if key not in rows or row[size] > rows[key][size]:
+                rows[key] = row
+    return [rows[key] for key in sorted(rows)]
 
 
 def tables(status: Mapping[str, Any]) -> str:
@@ -99,8 +117,12 @@ def tables(status: Mapping[str, Any]) -> str:
         )
         for row in status["functions"]
     ]
+    pools = [
+        f"\npool of namespace {name}: ${dollars:,.2f}/h for its slices"
+        for name, dollars in sorted(status["pools"].items())
+    ]
     nodes = status["gpus"]["nodes"]
-    parts = [_table(_WORKFLOWS, workflows), _table(_FUNCTIONS, functions)]
+    parts = [_table(_WORKFLOWS, workflows), "".join([_table(_FUNCTIONS, functions), *pools])]
     parts.append(_table(_GPUS, [_node(node) for node in nodes[:_NODES_MAX]]))
     if len(nodes) > _NODES_MAX:
         parts[-1] += f"\nand {len(nodes) - _NODES_MAX} more nodes; --json lists them"

@@ -47,6 +47,7 @@ class PageReport:
                 for workflow in workflows.values()
             ],
             "functions": self._functions(gauges, recent, now),
+            "pools": {name: pool.dollars_per_hour for name, pool in gauges.pools.items()},
             "running_pods": [pod.name for pod in service.runtime.dispatcher.pods if pod.runs],
             "problems": unusable_documents(service),
             "not_ready": service.not_ready_reason(),
@@ -119,7 +120,10 @@ class PageReport:
                     "shares": dict(shares[function]),
                     "rows_per_batch": rows / batches if batches else None,
                     "run_over_profile": total / number if number else None,
-                    "dollars_per_hour": gauges.dollars_per_hour.get(function, 0.0),
+                    # Without a pod that holds a share of its own, its price is the pool's.
+                    "dollars_per_hour": gauges.dollars_per_hour.get(
+                        function, None if shares[function] else 0.0
+                    ),
                 }
             )
         return described

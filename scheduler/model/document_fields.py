@@ -10,10 +10,12 @@ from scheduler.model.names import LABEL_GATEWAY_GROUP
 
 LATENCY_MAX_MS = 86_400_000.0  # one day; a larger number has most likely the wrong unit
 
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
 # A name must also be valid as a label value (Kubernetes: validation of label values, RFC 1123).
 Name = Annotated[
     str,
-    StringConstraints(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
+    StringConstraints(max_length=63, pattern=NAME_PATTERN),
     Field(description="an RFC 1123 label: lower-case letters, digits and '-'"),
 ]
 # Numbers are strict, as in the CRD: Kubernetes accepts neither "8" nor true as a number.

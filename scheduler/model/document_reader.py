@@ -9,11 +9,27 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from scheduler.model.documents import KINDS, Document, FunctionProfile, Workflow
+from scheduler.model.document_fields import NAME_PATTERN
+from scheduler.model.documents import KINDS, OUTPUT_PATTERN, Document, FunctionProfile, Workflow
 from scheduler.model.message_text import quoted
 from scheduler.model.names import API_VERSION, GROUP
 from scheduler.model.yaml_parser import SourceLines, YamlError, parse_yaml
 
+_SPELLING_CUTOFF = 0.8
+_WORDS = (  # of pydantic, and for authors of documents
+    (re.compile("Extra inputs are not permitted"), "unknown field; remove or rename it"),
+    (re.compile("a valid tuple"), "a list"),
+    (re.compile("^Tuple (.*) after validation"), r"List \1"),
+    (re.compile(r"a valid dictionary( or instance of \w+)?"), "a mapping"),
+    (
+        re.compile(f"String should match pattern '{re.escape(NAME_PATTERN)}'"),
+        "must be lower-case letters, digits and '-', with a letter or digit at both ends",
+    ),
+    (
+        re.compile(f"String should match pattern '{re.escape(OUTPUT_PATTERN)}'"),
+        "must be STAGE.OUTPUT, as encoder.y",
+    ),
+)
 _AS_ITEMS = "; write each item after a dash"
 _PERCENT, _PERCENT_MAX = re.compile(r"(\d{1,3}(?:\.\d{1,6})?) ?%"), 100
 _UNITS: dict[str, dict[str, float]] = {  # by the end of a field's name
@@ -22,6 +38,7 @@ _UNITS: dict[str, dict[str, float]] = {  # by the end of a field's name
     "Mib": {"Mi": 1, "MiB": 1, "Gi": 1024, "GiB": 1024},
 }
 _WITH_UNIT = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?([A-Za-z]*)")
+_EXPONENT = re.compile(r"\d{1,9}(?:\.\d{1,6})?[eE][-+]?\d")  # YAML 1.1 takes 1e3 as text
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _NAME_CHARACTERS_MAX = 128  # namespace and name have at most 63 characters each
 
@@ -141,14 +158,17 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
     is_served = isinstance(kind, str) and kind in KINDS
     api_version: Any = raw.get("apiVersion", API_VERSION if is_served else None)
     if api_version != API_VERSION:
-        if isinstance(api_version, str) and api_version.startswith(f"{GROUP}/"):
+        if isinstance(api_version, str) and _is_meant(api_version, is_served=is_served):
             message = f"{quoted(api_version)} is not served; use {API_VERSION!r}"
             raise DocumentError(
                 [Problem(source, _name_of(raw, fallback_name), "apiVersion", message)]
             )
         return None
     if not is_served:
-        message = f"{quoted(kind)} is unknown; it is one of {', '.join(KINDS)}"
+        text = kind.title() if isinstance(kind, str) else ""
+        similar = [name for name in KINDS if get_close_matches(text, [name.title()], n=1)]
+        meant = f"write {similar[0]}" if similar else f"it is one of {', '.join(KINDS)}"
+        message = f"{'is missing' if kind is None else f'{quoted(kind)} is unknown'}; {meant}"
         raise DocumentError([Problem(source, _name_of(raw, fallback_name), "kind", message)])
     try:
         # By alias only: Kubernetes does not know the snake_case names and would drop the fields.
@@ -167,6 +187,14 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
             )
             for detail in _causes(_renamed(error.errors(include_url=False)))
         ) from None
+
+
+def _is_meant(api_version: str, *, is_served: bool) -> bool:
+    """Return true for a version of this API group that is not served, or a misspelled group."""
+    group, slash, _ = api_version.rpartition("/")
+    if group == GROUP or not is_served:
+        return group == GROUP
+    return not slash or bool(get_close_matches(group, [GROUP], cutoff=_SPELLING_CUTOFF))
 
 
 def stage_limit_problems(workflow: Workflow, stages_max: int, source: str) -> list[Problem]:
@@ -255,9 +283,8 @@ def _reason(kind: str) -> str:
 
 def _message(detail: ErrorDetails) -> str:
     message, value = detail["msg"].removeprefix("Value error, "), detail["input"]
-    message = message.replace(
-        "Extra inputs are not permitted", "unknown field; remove or rename it"
-    ).replace("a valid tuple", "a list")
+    for pattern, words in _WORDS:
+        message = pattern.sub(words, message)
     if isinstance(value, str | int | float):
         message = f"{message} (given: {quoted(value)})"
     return message + _hint(detail)
@@ -271,7 +298,9 @@ def _number_of(text: str, field: str) -> str:
     for end, units in _UNITS.items():
         if quantity is not None and field.endswith(end) and quantity[2] in units:
             return f"{float(quantity[1]) * units[quantity[2]]:g}: its unit stands in the name"
-    return "the number alone, without quotes"
+    if _EXPONENT.fullmatch(text):
+        return f"{float(text):.15g} without quotes and exponent"
+    return "a number, without unit and quotes"
 
 
 def _hint(detail: ErrorDetails) -> str:
@@ -279,12 +308,22 @@ def _hint(detail: ErrorDetails) -> str:
     kind, value = detail["type"], detail["input"]
     if kind == "tuple_type":
         return f"; write [{quoted(value)}]" if isinstance(value, str) else _AS_ITEMS
+    if kind == "invalid_key" and isinstance(value, int):
+        return "; write numbers without a comma between their digits"
     is_ratio = kind == "less_than" and detail["ctx"]["lt"] == 1 and value > 1
     if is_ratio and value <= _PERCENT_MAX:
         return f"; {value:g} % is {value / _PERCENT_MAX:g}"
-    if kind in {"float_type", "int_type"} and isinstance(value, str):
+    if kind in {"float_type", "int_type"}:
+        return _number_hint(value, str(detail["loc"][-1]))
+    return ""
+
+
+def _number_hint(value: Any, field: str) -> str:
+    if isinstance(value, str):
         percent = _PERCENT.fullmatch(value)
         if percent is not None:
             return f"; {percent[1]} % is {float(percent[1]) / _PERCENT_MAX:g}"
-        return f"; write {_number_of(value, str(detail['loc'][-1]))}"
+        return f"; write {_number_of(value, field)}"
+    if isinstance(value, float) and 0 < value < 1 and field.endswith("Percent"):
+        return f"; the ratio {value:g} is {_PERCENT_MAX * value:g} percent"
     return ""

@@ -46,6 +46,9 @@ class Slo(DocumentModel):
     )
 
 
+OUTPUT_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?\..+$"
+
+
 class StageSource(DocumentModel):
     """An input tensor of a stage, and the output of an earlier stage that it takes."""
 
@@ -53,7 +56,7 @@ class StageSource(DocumentModel):
     source: str = Field(
         alias="from",
         max_length=320,
-        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?\..+$",
+        pattern=OUTPUT_PATTERN,
         description="a stage of `after`, a dot and the name of its output tensor",
     )
 

@@ -50,12 +50,20 @@ def parse_yaml(text: str) -> list[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = ", ".join(filter(None, (error.context, error.problem)))
+        if mark and isinstance(error, yaml.scanner.ScannerError) and _has_tab(text, mark.line):
+            reason = "a tab indents the line; use spaces"
         raise YamlError(" ".join(reason.split()), mark.line + 1 if mark else 0) from None
     except yaml.YAMLError as error:
         raise YamlError(_one_line(error)) from None
     except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
         # PyYAML does not wrap exceptions of its constructors for dates, numbers and the like.
         raise YamlError(f"a value does not match its type: {_one_line(error)}") from None
+
+
+def _has_tab(text: str, line: int) -> bool:
+    """Return true if the line, counted from 0, is indented with a tab."""
+    content = "".join(text.splitlines()[line : line + 1])
+    return "\t" in content[: len(content) - len(content.lstrip())]
 
 
 class SourceLines:

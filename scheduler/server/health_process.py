@@ -62,6 +62,10 @@ _NO_UPSTREAM: Final = (
     "ESG_GATEWAY_EXTENDER_URL to the URL of the extender's health port, as the chart does; "
     "`esg plan` computes a plan from files"
 )
+_UNKNOWN: Final = {  # by folder; others have no more to say
+    "/v1/requests/": "no request {} is known: it was in time and is not of the sample, or later "
+    "ones have taken its place (ESG_GATEWAY_TRACE_MAX_MIB)"
+}
 _GZIP_BYTES_MIN: Final = 4096
 ANSWER_S = 4.0  # the kubelet waits 5 s
 _UPSTREAM_S: Final = DOCUMENT_AGE_MAX_S + ANSWER_S  # a lookup waits for its turn there
@@ -254,7 +258,7 @@ class HealthApp:
             return _problem(400, str(error))
         text = await self._channel.look_up(question)
         if text == NOTHING:
-            return _problem(404, f"{folder} has no {name}")
+            return _problem(404, _UNKNOWN.get(folder, f"{folder} has no {{}}").format(name))
         return Answer(200, _JSON, text) if text else _unrendered(folder + name)
 
     async def _state(self, path: str) -> Answer:

@@ -134,6 +134,7 @@ class HealthServer:
                 [sys.executable, "-P", "-m", health_process.__name__, *arguments],
                 pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the service, which then stops it
             )
             channel_of_process.close()
             try:

@@ -203,6 +203,8 @@ PROBLEMS = {
     "too few values": (HEADER + "f,1,1\n", [], "line 2: has 3 values for 7 columns"),
     "too many values": (HEADER + ROW + "f,1,1,5,3,4,1000,\n", [], "line 3: has 8 values for 7 columns"),
     "a column twice": ("cpu,cpu\n1,1\n", [], "the columns: 'cpu' occurs 2 times; rename one"),
+    "semicolons": ("function;batch;cpu\nf;1;1\n", [], "the columns: are separated by ';'; write commas, and points in decimals"),
+    "tabs": ("function\tbatch\tcpu\nf\t1\t1\n", [], "the columns: are separated by '\\t'; write commas"),
     "columns missing": ("model,batch,cpu,gpu_percent,ms,memory_mib\nf,1,1,5,3,1000\n", [], "the columns: none for function, latency_ms; there are 'model', 'batch', 'cpu', 'gpu_percent', 'ms', 'memory_mib'; write --map function=COLUMN --map latency_ms=COLUMN, or --set FIELD=VALUE for a value that all rows share"),
     "an unknown field mapped": (GRID, ["--map", "gpu=gpu_percent"], "--map gpu=gpu_percent: unknown field 'gpu'; fields are function, batch, cpu, gpu_percent, latency_ms, p95_ms, memory_mib"),
     "an unknown field set": (GRID, ["--set", "cold=1"], "--set cold=1: unknown field 'cold'; fields are function"),

@@ -5,8 +5,10 @@ import json
 import pytest
 
 from tests.command_line import esg
+from tests.http_in_thread import json_served_in_thread
 from tests.page import cluster
 from tests.page.served import page_server
+from workbench.cluster.api_server import write_kubeconfig
 
 
 def test_tables_have_the_figures():
@@ -24,6 +26,38 @@ def test_tables_have_the_figures():
     assert [row["name"] for row in whole["workflows"]] == ["receipts", "street"]
 
 
+def test_functions_of_all_gateways_are_shown(tmp_path):
+    """A function is that of the gateway with most of its pods; problems are of all gateways."""
+    first, second = cluster.played()["/v1/overview"], cluster.played()["/v1/overview"]
+    first |= {"functions": [cluster.function("detect", ready=0)], "not_ready": "nodes: no answer"}
+    pooled = cluster.function("ocr", dollars_per_hour=None)
+    second |= {"functions": [cluster.function("detect"), pooled], "workflows": []}
+    pods = [
+        {"metadata": {"namespace": "esg", "name": name,
+                      "labels": {"app.kubernetes.io/component": "gateway"}}}
+        for name in ("gateway-0", "gateway-1")
+    ]  # fmt: skip
+    answers = {f"gateway-{i}:8890/proxy/v1/overview": o for i, o in enumerate((first, second))}
+
+    def answer(path):
+        if path.startswith("/api/v1/pods"):
+            return 200, {"items": pods}
+        for end, document in answers.items():
+            if path.endswith(end):
+                return 200, document
+        return 404, {"detail": "Not Found"}
+
+    with json_served_in_thread(answer) as url:
+        write_kubeconfig(tmp_path / "kubeconfig", url)
+        result = esg("status", "--kubeconfig", tmp_path / "kubeconfig")
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["vision/detect", "3", "1", "4", "12", "3.25", "1.08", "3.50"] in lines
+    assert ["vision/ocr", "3", "1", "4", "12", "3.25", "1.08", "-"] in lines
+    assert "pool of namespace vision: $4.50/h for its slices" in result.stdout
+    assert "gateway-0 is not ready: nodes: no answer" in result.stdout
+
+
 @pytest.mark.slow
 def test_a_gateway_without_the_page_is_an_error():
     """The message names the setting."""
@@ -32,6 +66,7 @@ def test_a_gateway_without_the_page_is_an_error():
         result = esg("status", "--from", url)
     assert result.exit_code == 1
     assert "ESG_PAGE=true" in result.stderr
+    assert "health port" in result.stderr
 
 
 @pytest.mark.slow

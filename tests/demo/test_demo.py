@@ -10,10 +10,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from scheduler.cli.commands import app
-from workbench.demo.summary import SLICES
+from tests.command_line import esg
+from tests.raw_documents import PROFILE, WORKFLOW, changed
+from workbench.demo.results import RunResults
+from workbench.demo.summary import SLICES, PodUsage, summarise
 
 Start = Callable[..., subprocess.Popen[str]]
 ESG = str(Path(sys.executable).with_name("esg"))
@@ -128,3 +132,38 @@ def test_unusable_nodes_are_told(tmp_path, content):
     done = CliRunner().invoke(app, ["demo", f"--nodes={nodes}"])
     assert done.exit_code == 2
     assert "nodes.yaml" in done.stderr.replace("\n", "").replace("│", "").replace(" ", "")
+
+
+H100 = PROFILE["spec"]["gpus"][0] | {"model": "H100"}
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ([WORKFLOW], "stage 'a' runs 'f', which has no FunctionProfile"),
+        ([WORKFLOW, changed(PROFILE, "spec.gpus.0", H100)], "function f is profiled on H100, not"),
+    ],
+)
+def test_functions_that_can_never_run_are_told(tmp_path, documents, message):
+    """They would wait until the end of the run."""
+    file = tmp_path / "documents.yaml"
+    file.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    done = esg("demo", f"--profiles={file}")
+    assert done.exit_code == 1
+    assert message in done.stderr
+    assert "documents.yaml:" in done.stderr
+
+
+def test_a_run_without_an_answer_fails(monkeypatch):
+    """The summary is printed all the same."""
+
+    async def play(config, _console):
+        runs = {"runs": 0.0, "pods": 0.0, "busy_s": 0.0, "late_p99_ms": 0.0}
+        results = RunResults([("w", 100.0, 1)], warm_up_s=config.warm_up_s)
+        return summarise(results, PodUsage(config.prices), runs, gpus=config.gpus, seconds=1.0)
+
+    monkeypatch.setattr("workbench.commands.demo.play", play)
+    done = esg("demo", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["total"]["answered"] == 0
+    assert "no request was answered" in done.stderr

@@ -39,6 +39,10 @@ class LocalGateway:
     async def interrupt(self):
         """Press Ctrl-C; return the exit status and standard error."""
         self._process.send_signal(signal.SIGINT)
+        return await self.end()
+
+    async def end(self):
+        """Wait for the end; return the exit status and standard error."""
         _, errors = await self._process.communicate()
         return self._process.returncode, errors.decode()
 

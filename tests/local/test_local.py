@@ -4,6 +4,7 @@ import asyncio
 import json
 import shlex
 
+import aiohttp
 import numpy as np
 import pytest
 import yaml
@@ -49,6 +50,11 @@ def with_a_row(command):
     return command.replace('"data": [0]', '"data": [1.5]')
 
 
+def late_request(command):
+    """Return the request with an id, and too little time."""
+    return command.replace("{", '{"id": "mine", ', 1) + " -H 'Esg-Deadline-Ms: 5'"
+
+
 @pytest.mark.slow
 async def test_the_printed_request_is_answered_by_both_servers(documents):
     """HTTP and gRPC servers run one workflow; the curl works as printed, and Ctrl-C ends it."""
@@ -63,6 +69,65 @@ async def test_the_printed_request_is_answered_by_both_servers(documents):
     assert len(encoder.runs) == len(classify.requests) == 1
     assert "inference-header-content-length" in encoder.runs[0].headers  # binary, as its metadata
     assert ended == (0, "")
+
+
+@pytest.mark.slow
+async def test_an_input_that_two_first_stages_share_is_sent_once(tmp_path):
+    """The printed request names it once, and the gateway answers."""
+    first = {"slo": {"latencyMs": 10_000}, "stages": [
+        {"name": "a", "function": "encoder"}, {"name": "b", "function": "encoder"},
+        {"name": "c", "function": "encoder", "after": ["a", "b"],
+         "inputs": [{"name": "x", "from": "a.y"}]},
+    ]}  # fmt: skip
+    manifests = [
+        {"kind": "Workflow", "metadata": {"name": "w", "namespace": "default"}, "spec": first},
+        {"kind": "FunctionProfile", **profile("encoder").model_dump(by_alias=True)},
+    ]
+    file = tmp_path / "documents.yaml"
+    version = {"apiVersion": "esg-scheduler.io/v1alpha1"}
+    file.write_text(
+        yaml.safe_dump_all(json.loads(json.dumps([version | manifest for manifest in manifests]))),
+        encoding="utf-8",
+    )
+    encoder = PlayedModelServer()
+    async with asyncio.timeout(LIMIT_S), encoder.serving():
+        options = "--server", f"encoder=http://127.0.0.1:{encoder.port}", "--port", "0"
+        async with local_gateway("-f", file, *options) as gateway:
+            answer = await gateway.first_request(with_a_row)
+    assert answer["outputs"][0]["data"] == [6.0]
+
+
+@pytest.mark.slow
+async def test_a_late_request_is_explained(documents):
+    """The live page is served, and the command that it prints says why a request was late."""
+    encoder, classify = PlayedModelServer(run_ms=50), GrpcPlayer()
+    async with asyncio.timeout(LIMIT_S), encoder.serving(), classify.serve() as port:
+        servers = [f"encoder=http://127.0.0.1:{encoder.port}", f"classify=grpc://127.0.0.1:{port}"]
+        options = [word for text in servers for word in ("--server", text)]
+        async with local_gateway(*documents, *options, "--port", "0") as gateway:
+            await gateway.first_request(late_request)
+            [page] = [line.split()[-1] for line in gateway.lines if line.startswith("Live page:")]
+            [why] = [line for line in gateway.lines if line.startswith("esg why --from ")]
+            async with aiohttp.ClientSession() as session, session.get(page) as answer:
+                assert "<title>esg-scheduler</title>" in await answer.text()
+            words = shlex.split(why)[1:]
+            late = await asyncio.to_thread(esg, *words)
+            request = await asyncio.to_thread(esg, *words, "mine")
+    assert late.stdout.splitlines()[1].startswith("mine ")
+    assert "cause: " in request.stdout
+
+
+@pytest.mark.slow
+async def test_a_used_port_names_the_option(documents):
+    """The message names --port, which the user gave, and not the gateway's variable alone."""
+    encoder, classify = PlayedModelServer(), GrpcPlayer()
+    async with asyncio.timeout(LIMIT_S), encoder.serving(), classify.serve() as port:
+        servers = [f"encoder=http://127.0.0.1:{encoder.port}", f"classify=grpc://127.0.0.1:{port}"]
+        options = [word for text in servers for word in ("--server", text)]
+        async with started(*documents, *options, "--port", encoder.port) as gateway:
+            status, errors = await gateway.end()
+    assert status == 1
+    assert "set another by --port" in errors
 
 
 @pytest.mark.slow

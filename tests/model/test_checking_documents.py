@@ -78,10 +78,10 @@ FAULTS = {
     "a field in snake case": (point("gpu_percent", 50), f"{POINT_AT}.gpu_percent: unknown field"),
     "a missing field": (workflow("spec.slo", None), "Workflow default/w: spec.slo: Field required"),
     "no name": (workflow("metadata.name", None), "documents.yaml: Workflow (document 1): metadata.name: Field required"),
-    "a number as metadata": (workflow("metadata", 7), "documents.yaml: Workflow (document 1): metadata: Input should be a valid dictionary"),
-    "a name with capitals": (workflow("metadata.name", "W"), "metadata.name: String should match pattern"),
-    "a name with a line end": (workflow("metadata.name", "w\n"), "metadata.name: String should match pattern"),
-    "a Unicode name": (workflow("metadata.name", "größe"), "metadata.name: String should match pattern"),
+    "a number as metadata": (workflow("metadata", 7), "documents.yaml: Workflow (document 1): metadata: Input should be a mapping (given: 7)"),
+    "a name with capitals": (workflow("metadata.name", "W"), "metadata.name: must be lower-case letters, digits and '-', with a letter or digit at both ends"),
+    "a name with a line end": (workflow("metadata.name", "w\n"), "metadata.name: must be lower-case letters, digits and '-', with a letter or digit at both ends"),
+    "a Unicode name": (workflow("metadata.name", "größe"), "metadata.name: must be lower-case letters, digits and '-', with a letter or digit at both ends"),
     "a very long name": (workflow("metadata.name", "w" * 5000), "metadata.name: String should have at most 63 characters"),
     "a name that is a number": (workflow("metadata.name", 7), "metadata.name: Input should be a valid string (given: 7)"),
     "a cycle": (workflow("spec.stages", [SEVERAL[0] | {"after": ["b"]}, SEVERAL[1]]), f"{STAGES}a cycle, "),
@@ -89,7 +89,7 @@ FAULTS = {
     "after no such stage": (workflow("spec.stages.0.after", ["z"]), f"{STAGES}'a' comes after 'z', which is not a stage of this workflow (stages are a)"),
     "a stage name twice": (workflow("spec.stages", [SEVERAL[0], SEVERAL[0]]), f"{STAGES}the name 'a' is used 2 times; use it once"),
     "an input from a later stage": (workflow("spec.stages", [SEVERAL[0], FED | {"after": []}]), "spec.stages[1]: inputs: 'x' is from 'a.y', and 'a' is not in 'after' (which has none); add it there"),
-    "an input without an output": (workflow("spec.stages", [SEVERAL[0], FED | {"inputs": [{"name": "x", "from": "a"}]}]), "spec.stages[1].inputs[0].from: String should match pattern"),
+    "an input without an output": (workflow("spec.stages", [SEVERAL[0], FED | {"inputs": [{"name": "x", "from": "a"}]}]), "spec.stages[1].inputs[0].from: must be STAGE.OUTPUT, as encoder.y (given: 'a')"),
     "an input twice": (workflow("spec.stages", [SEVERAL[0], FED | {"inputs": FED["inputs"] * 2}]), "spec.stages[1]: inputs: the name 'x' is used 2 times; use it once"),
     "an unknown reaction to late requests": (workflow("spec.onLate", "never"), "spec.onLate: Input should be 'cheapest', 'fastest' or 'drop' (given: 'never')"),
     "a server without pods": (server("spec.selector", None), f"{SERVER_AT}spec: selector, template: neither is given; give a selector for pods that exist, or a template for pods that the gateway creates"),
@@ -128,8 +128,8 @@ FAULTS = {
     "an unknown protocol": (server("spec.protocol", "http"), f"{SERVER_AT}spec.protocol: Input should be 'http-binary', 'http-json' or 'grpc' (given: 'http')"),
     "port 0": (server("spec.port", 0), f"{SERVER_AT}spec.port: Input should be greater than or equal to 1 (given: 0)"),
     "no slots": (server("spec.slots", 0), f"{SERVER_AT}spec.slots: Input should be greater than or equal to 1 (given: 0)"),
-    "no stages": (workflow("spec.stages", []), "spec.stages: Tuple should have at least 1 item"),
-    "too many stages": (workflow("spec.stages", [{"name": f"s{i}", "function": "f"} for i in range(33)]), "spec.stages: Tuple should have at most 32 items"),
+    "no stages": (workflow("spec.stages", []), "spec.stages: List should have at least 1 item"),
+    "too many stages": (workflow("spec.stages", [{"name": f"s{i}", "function": "f"} for i in range(33)]), "spec.stages: List should have at most 32 items"),
     "a stage without profile": (workflow("spec.stages.0.function", "g"), "documents.yaml: Workflow default/w: spec.stages[0].function: stage 'a' runs 'g', which has no FunctionProfile"),
     "SLO of zero": (workflow("spec.slo.latencyMs", 0), "spec.slo.latencyMs: Input should be greater than 0 (given: 0)"),
     "SLO of a week": (workflow("spec.slo.latencyMs", 7 * 86_400_000), "spec.slo.latencyMs: Input should be less than or equal to 86400000"),
@@ -138,6 +138,10 @@ FAULTS = {
     "SLO with a unit": (workflow("spec.slo.latencyMs", "400ms"), "spec.slo.latencyMs: Input should be a valid number (given: '400ms'); write 400: its unit stands in the name"),
     "memory with a unit": (point("memoryMib", "2Gi"), f"{POINT_AT}.memoryMib: Input should be a valid integer (given: '2Gi'); write 2048: its unit stands in the name"),
     "vCPUs in text": (point("cpu", "2"), f"{POINT_AT}.cpu: Input should be a valid integer (given: '2'); write 2 without quotes"),
+    "vCPUs in thousandths": (point("cpu", "500m"), f"{POINT_AT}.cpu: Input should be a valid integer (given: '500m'); write a number, without unit and quotes"),
+    "SLO with an exponent": (workflow("spec.slo.latencyMs", "1e3"), "spec.slo.latencyMs: Input should be a valid number (given: '1e3'); write 1000 without quotes and exponent"),
+    "SLO with a comma": ("kind: Workflow\nmetadata: {name: w}\nspec: {slo: {latencyMs: 2,000}, stages: []}", "spec.slo[0]: Keys should be strings (given: 0); write numbers without a comma between their digits"),
+    "a stage that is a name": (workflow("spec.stages", ["a"]), "spec.stages[0]: Input should be a mapping (given: 'a')"),
     "after without a list": (workflow("spec.stages.0.after", "b"), "spec.stages[0].after: Input should be a list (given: 'b'); write ['b']"),
     "stages that are a mapping": (workflow("spec.stages", {"name": "a"}), "spec.stages: Input should be a list; write each item after a dash"),
     "SLO true": (workflow("spec.slo.latencyMs", True), "spec.slo.latencyMs: Input should be a valid number (given: True)"),
@@ -146,7 +150,7 @@ FAULTS = {
     "an objective of 1": (workflow("spec.slo.objective", 1), "spec.slo.objective: Input should be less than 1"),
     "a hole in the grid": (points({}, {"batch": 2, "cpu": 2}), "documents.yaml: FunctionProfile f: spec.gpus[0]: configurations: a hole at batch 1, cpu 2, gpuPercent 50 (2 of the grid's 4 points are there); add what is missing, or set sparse: true"),
     "a point twice": (points({}, {}), "configurations: batch 1, cpu 1, gpuPercent 50 is given 2 times; keep one"),
-    "no points": (points(), "spec.gpus[0].configurations: Tuple should have at least 1 item"),
+    "no points": (points(), "spec.gpus[0].configurations: List should have at least 1 item"),
     "a model twice": (profile("spec.gpus", PROFILE["spec"]["gpus"] * 2), "spec: gpus: the model 'A100' is given 2 times; merge them"),
     "time zero": (point("latencyMs", 0), f"{POINT_AT}.latencyMs: Input should be greater than 0 (given: 0)"),
     "time below zero": (point("latencyMs", -5), f"{POINT_AT}.latencyMs: Input should be greater than 0 (given: -5)"),
@@ -155,7 +159,7 @@ FAULTS = {
     "p95 below the mean": (point("p95Ms", 99), f"{POINT_AT}.p95Ms: is below latencyMs, 100 ms; give the mean as latencyMs, and the 95th percentile of the same runs as p95Ms, or leave p95Ms out (given: 99)"),
     "share 0": (point("gpuPercent", 0), f"{POINT_AT}.gpuPercent: Input should be greater than or equal to 1 (given: 0)"),
     "share 101": (point("gpuPercent", 101), f"{POINT_AT}.gpuPercent: Input should be less than or equal to 100 (given: 101)"),
-    "share a fraction": (point("gpuPercent", 0.5), f"{POINT_AT}.gpuPercent: Input should be a valid integer"),
+    "share a fraction": (point("gpuPercent", 0.5), f"{POINT_AT}.gpuPercent: Input should be a valid integer (given: 0.5); the ratio 0.5 is 50 percent"),
     "share in text": (point("gpuPercent", "50"), f"{POINT_AT}.gpuPercent: Input should be a valid integer (given: '50')"),
     "batch 0": (point("batch", 0), f"{POINT_AT}.batch: Input should be greater than or equal to 1"),
     "batch true": (point("batch", True), f"{POINT_AT}.batch: Input should be a valid integer (given: True)"),
@@ -167,7 +171,12 @@ FAULTS = {
     "a p95 of starts below the median": ([WORKFLOW, changed(changed(PROFILE, "spec.coldStartMs", 500), "spec.coldStartP95Ms", 400)], "spec.coldStartP95Ms: needs a coldStartMs above 0 and no longer than 400 ms, not 500; give the median"),
     "a p95 of starts without a median": (profile("spec.coldStartP95Ms", 400), "spec.coldStartP95Ms: needs a coldStartMs above 0"),
     "another version": (workflow("apiVersion", "esg-scheduler.io/v2"), "documents.yaml: Workflow default/w: apiVersion: 'esg-scheduler.io/v2' is not served; use 'esg-scheduler.io/v1alpha1'"),
-    "an unknown kind": (workflow("kind", "Workflows"), "kind: 'Workflows' is unknown; it is one of Workflow, FunctionProfile, FunctionServer"),
+    "an unknown kind": (workflow("kind", "Workflows"), "kind: 'Workflows' is unknown; write Workflow"),
+    "a kind in lower case": (workflow("kind", "workflow"), "kind: 'workflow' is unknown; write Workflow"),
+    "a kind of its own": (workflow("kind", "Pipeline"), "kind: 'Pipeline' is unknown; it is one of Workflow, FunctionProfile, FunctionServer"),
+    "no kind": (workflow("kind", None), "kind: is missing; it is one of Workflow, FunctionProfile, FunctionServer"),
+    "another spelling of the group": (workflow("apiVersion", "esg-scheduler/v1alpha1"), "documents.yaml: Workflow default/w: apiVersion: 'esg-scheduler/v1alpha1' is not served; use 'esg-scheduler.io/v1alpha1'"),
+    "a version without its group": (workflow("apiVersion", "v1alpha1"), "documents.yaml: Workflow default/w: apiVersion: 'v1alpha1' is not served; use 'esg-scheduler.io/v1alpha1'"),
     "a kind that is a list": (workflow("kind", ["Workflow"]), "kind: a list is unknown; it is one of"),
     "a document that is a list": ([[1], WORKFLOW, PROFILE], "documents.yaml: document 1: must be a mapping with apiVersion and kind, not a list"),
     "the same name twice in a file": ([WORKFLOW, WORKFLOW, PROFILE], "documents.yaml: Workflow default/w: metadata.name: is in documents.yaml too; keep one"),
@@ -215,6 +224,20 @@ def test_a_fault(tmp_path, documents, message):
     lines = [LINE.sub("", line) for line in output.splitlines() if line.startswith("error: ")]
     assert [line for line in lines if message in line], output
     assert all(len(line) < 500 for line in output.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("ports", "warnings"),
+    [(7, 0), ([], 0), ([{"containerPort": 8001}], 0), ([{"containerPort": 8000}, "metrics"], 1)],
+)
+def test_a_port_that_no_container_declares(tmp_path, ports, warnings):
+    """A template need not declare its ports; one that does and has others is likely wrong."""
+    of_ports = of_template({"spec": {"containers": [{"name": "c", "ports": ports}]}})
+    status, output = check(tmp_path, [WORKFLOW, PROFILE, of_ports])
+    assert status == 0
+    assert output.endswith(f"{warnings} warning{'s' * (warnings != 1)}\n")
+    message = "s: spec.port: 8001 is no containerPort of the template (8000); correct one of them"
+    assert (message in output) == bool(warnings)
 
 
 def test_all_faults_are_listed_at_once(tmp_path):
@@ -369,7 +392,7 @@ def test_other_documents_are_skipped(tmp_path):
 
 UNREADABLE = {
     "not YAML": ("a: [1", "is not YAML: while parsing a flow sequence"),
-    "tabs": ("a:\n\tb: 1", "is not YAML: while scanning"),
+    "tabs": ("a:\n\tb: 1", "is not YAML: a tab indents the line; use spaces"),
     "binary": (bytes(range(256)), "cannot be read: "),
     "UTF-16": ("kind: Workflow".encode("utf-16"), "cannot be read: "),
     "NUL bytes": ("kind: \0", "is not YAML: unacceptable character"),

@@ -116,7 +116,9 @@ def played():
             workflow("receipts", in_slo_5m=0.91, in_slo_1h=0.95, budget_burnt_1h=5.0,
                      minutes=[[0.97 - 0.001 * i, 20.0] for i in range(60)]),
         ],
-        "functions": [function("detect"), function("classify"), function("ocr", shares={})],
+        "functions": [function("detect"), function("classify"),
+                      function("ocr", shares={}, dollars_per_hour=None)],
+        "pools": {"vision": 4.5},
         "running_pods": ["vision/detect-0", "vision/ocr-0"], "problems": {}, "not_ready": "",
     }  # fmt: skip
     return {
@@ -149,7 +151,7 @@ def parts(documents):
 
 def empty():
     """Return a cluster without documents, nodes and requests."""
-    overview = {"time": 0.0, "seconds": 0.0, "workflows": [], "functions": [],
+    overview = {"time": 0.0, "seconds": 0.0, "workflows": [], "functions": [], "pools": {},
                 "running_pods": [], "problems": {}, "not_ready": ""}  # fmt: skip
     return {
         "/v1/overview": overview,

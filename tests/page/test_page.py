@@ -1,6 +1,7 @@
 """The live page in Chromium: each view over a played cluster of known numbers."""
 
 import json
+import re
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -29,6 +30,24 @@ def test_overview_has_the_figures_of_each_workflow(visit, played):
         assert figure in text
     assert "91.0 % (below)" in text
     assert "99.5 % (below)" not in text
+
+
+def test_a_young_gateway_has_a_dot_for_its_first_minute(visit):
+    """Minutes without a request part the line, and "1 h" is said to be of less."""
+    documents = cluster.played()
+    overview = documents["/v1/overview"]
+    overview["seconds"] = 240.0
+    minutes = [[0.95, 20.0], [None, 0.0], [0.99, 20.0], [1.0, 20.0]]
+    overview["workflows"] = [cluster.workflow("street", budget_burnt_1h=12.5, minutes=minutes)]
+    with page_server(documents) as url:
+        visited = visit(url)
+        text = visited.view("overview")
+    assert "Counted since 4.0 minutes ago" in text
+    assert "1,250 %" in text
+    lines = visited.page.locator(".spark .line")
+    assert [len(lines.nth(i).get_attribute("points").split()) for i in range(2)] == [2, 3]
+    assert lines.count() == 2
+    assert lines.first.evaluate("line => getComputedStyle(line).strokeLinecap") == "round"
 
 
 def test_gpus_have_their_shares(visit, played):
@@ -69,6 +88,10 @@ def test_functions_have_their_processes(visit, played):
     row = visited.page.locator("tbody tr").first.inner_text().split("\t")
     assert row == ["vision/detect", "3", "1", "4", "12", "3.25", "1.08", "$3.50",
                    "4 x 30 %, 2 vCPU, A100"]  # fmt: skip
+    pooled = visited.page.locator("tbody tr").nth(2).inner_text().split("\t")
+    assert (pooled[0], pooled[7]) == ("vision/ocr", "\N{EN DASH}")
+    text = "The pool of namespace vision holds slices for $4.50/h"
+    assert text in visited.page.inner_text("main")
 
 
 def test_a_workflow_has_its_plan(visit, played):
@@ -111,10 +134,26 @@ def test_late_requests_have_a_cause(visit, played):
     text = visited.page.inner_text("main")
     assert "Cause: it waited for the start of a pod (cold start)." in text
     assert "cold start\t250 ms" in text
+    assert visited.page.locator(".deadlines .ends").inner_text().split("\n") == ["0 ms", "480 ms"]
     bar = visited.page.locator(".deadlines")
     assert "the deadline is at 400 ms" in bar.get_attribute("aria-label")
     waits = bar.locator("rect.c5")
     assert float(waits.first.get_attribute("width")) == pytest.approx(100 * 250 / 480)
+
+
+def test_a_client_finds_its_own_id(visit):
+    """A late request has the id that its client sent, and the day of its arrival."""
+    documents = cluster.played()
+    documents["/v1/requests"] = [cluster.LINE | {"client_id": "mine", "error": "no pod answered"}]
+    documents["/v1/requests/"] = {"0badcafe-1": cluster.REQUEST | {"client_id": "mine"}}
+    with page_server(documents) as url:
+        visited = visit(url)
+        text = visited.view("late")
+        assert "01-01 12:34:56.789" in text
+        assert "no pod answered (it waited for the start of a pod)" in text
+        visited.page.get_by_role("link", name="mine").click()
+        visited.page.get_by_role("heading", name="Request 0badcafe-1").wait_for()
+        assert "Id of its client: mine" in visited.page.inner_text("main")
 
 
 def test_an_empty_cluster_says_so(visit):
@@ -177,8 +216,33 @@ def test_a_gateway_passes_the_extenders_documents_on(visit):
 
 
 def test_an_unknown_request_says_so(visit, played):
-    """It may have left the ring."""
-    assert "has no another" in visit(played).view("late/another")
+    """It may have left the ring; the way back to the list stays."""
+    visited = visit(played)
+    text = visited.view("late/another")
+    assert "no request another is known: it was in time" in text
+    visited.page.get_by_role("link", name="All late requests").click()
+    visited.page.get_by_role("heading", name="Why late").wait_for()
+
+
+def test_figures_of_a_gateway_that_stopped_are_marked(visit):
+    """The last figures stay, and say of when they are; another view says what to do."""
+    with page_server(cluster.played()) as url:
+        visited = visit(url)
+        visited.view("overview")
+    visited.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    visited.page.locator("#stale").wait_for()
+    stale = visited.page.inner_text("#stale")
+    assert re.match(r"No answer: the figures below are of \d\d:\d\d:\d\d\. Nothing", stale)
+    assert "vision/street" in visited.page.inner_text("main")
+    assert visited.page.inner_text("#state") == "no answer"
+    visited.page.get_by_role("link", name="Why late").click()
+    visited.page.get_by_role("heading", name="No answer").wait_for()
+    text = visited.page.inner_text("main")
+    assert "forward the port again" in text
+    assert "Failed to fetch" not in text
+    colour = "element => getComputedStyle(element).color"
+    state, *usual = (visited.page.locator(e).evaluate(colour) for e in ("#state", "h1", "footer"))
+    assert state not in usual
 
 
 @pytest.mark.parametrize("view", [*VIEWS, *DEEPER])

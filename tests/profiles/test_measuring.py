@@ -145,6 +145,23 @@ def test_another_share_is_added(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("points_are_lost", [True, False])
+def test_a_file_that_would_be_lost_is_refused(tmp_path, points_are_lost):
+    """No other document is overwritten, and no profile whose points have gone."""
+    out = tmp_path / "f.yaml"
+    with http_server() as server:
+        if points_are_lost:
+            assert measure(http(server), "--batches", 1, "-o", out, *QUICK).exit_code == 0
+            (tmp_path / "f.jsonl").unlink()
+        else:
+            out.write_text("kind: Workflow\n", encoding="utf-8")
+        text, runs = out.read_text(encoding="utf-8"), len(server.runs)
+        done = measure(http(server), "--batches", 2, "-o", out, *QUICK)
+    assert done.exit_code == 1
+    assert "would be lost; name another file by -o, or remove it" in done.stderr
+    assert (out.read_text(encoding="utf-8"), len(server.runs)) == (text, runs)
+
+
 def test_page(tmp_path):
     """The page draws latency over batch, and lists each configuration."""
     plot = tmp_path / "page.html"

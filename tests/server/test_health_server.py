@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from contextlib import asynccontextmanager
 
 import httpx
@@ -101,6 +102,14 @@ async def test_killed_process_is_started_again():
         async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as another:
             assert (await another.get("/healthz")).status_code == 200
     assert not processes()
+
+
+async def test_ctrl_c_is_for_the_service():
+    """A terminal sends it to the whole session, and the process may not handle it yet."""
+    async with serving(Service()) as client:
+        await client.get("/healthz")
+        [process] = processes()
+        assert os.getsid(process.pid) != os.getsid(0)
 
 
 class Writer:

@@ -1,6 +1,8 @@
 """``esg demo``: requests through the gateway to played model servers, in a cluster in memory."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,17 @@ import typer
 import uvloop
 from rich.console import Console
 
-from scheduler.cli.document_files import read_nodes, read_settings, read_sound
+from scheduler.cli.attainability import unattainable
+from scheduler.cli.document_files import read_nodes, read_settings, require_sound
 from scheduler.cli.failure import fail, failing_on, stopped_by_ctrl_c
-from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.cli.fleet_file import fleet_of
+from scheduler.model.documents import Document, FunctionProfile, Workflow
 from scheduler.model.node import NodeError, checked_node, node_from_json
+from scheduler.settings import Settings
 from workbench.cluster.extender import ExtenderError
 from workbench.cluster.mocked_nodes import gpu_nodes
 from workbench.cluster.process import ProgramError
+from workbench.commands.workflow_files import read_workflows
 from workbench.demo import board
 from workbench.demo.cluster import Share
 from workbench.demo.runner import DemoConfig, play
@@ -22,6 +28,7 @@ from workbench.profiles.generated import samples
 from workbench.simulation.workloads.paper import Load
 
 _NODES = 16
+_OTHER_NODES = ", or give other nodes by --nodes"
 
 
 def run_demo(
@@ -37,13 +44,12 @@ def run_demo(
     as_json: bool,
 ) -> None:
     """Send requests through the gateway, and print the summary."""
-    documents = samples() if profiles is None else read_sound(profiles)
-    workflows = [d for d in documents if isinstance(d, Workflow)]
-    if not workflows:
-        fail(f"no Workflow in {profiles}; add one")
+    settings = read_settings()
+    node_documents = gpu_nodes(_NODES, 1) if nodes is None else _checked_nodes(nodes)
+    documents = samples() if profiles is None else _read(profiles, node_documents, settings)
     config = DemoConfig(
-        nodes=gpu_nodes(_NODES, 1) if nodes is None else _checked_nodes(nodes),
-        workflows=workflows,
+        nodes=node_documents,
+        workflows=[d for d in documents if isinstance(d, Workflow)],
         profiles=[d for d in documents if isinstance(d, FunctionProfile)],
         load=load,
         warm_up_s=warm_up_s,
@@ -51,7 +57,7 @@ def run_demo(
         cool_down_s=cool_down_s,
         seed=seed,
         share=share,
-        prices=read_settings().prices,
+        prices=settings.prices,
     )
     console = Console(stderr=as_json)
     with failing_on(ProgramError, ExtenderError), stopped_by_ctrl_c():
@@ -60,6 +66,21 @@ def run_demo(
         typer.echo(json.dumps(summary.as_json()))
     else:
         board.print_summary(console, summary)
+    if not summary.results.answered:
+        fail("no request was answered; the warnings above may say why")
+
+
+def _read(path: Path, nodes: Sequence[dict[str, Any]], settings: Settings) -> list[Document]:
+    """Read documents whose stages some node can hold, and whose SLOs can be met."""
+    document_set, catalogue, sources = read_workflows([path])
+    fleet = fleet_of(nodes, settings.limits)
+    problems = [
+        replace(problem, message=problem.message + _OTHER_NODES * (problem.field == "spec.stages"))
+        for problem in unattainable(catalogue, sources, settings, fleet)
+        if not problem.warning
+    ]
+    require_sound(document_set, problems)
+    return [document for _, document in document_set.documents]
 
 
 def _checked_nodes(path: Path) -> list[dict[str, Any]]:

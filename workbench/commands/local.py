@@ -9,18 +9,18 @@ import aiohttp
 import typer
 
 from scheduler.cli.attainability import unattainable
-from scheduler.cli.document_files import read_paths, read_settings, require_sound
+from scheduler.cli.document_files import read_settings
 from scheduler.cli.environment import from_environment
-from scheduler.cli.failure import fail, failing_on, stopped_by_ctrl_c
+from scheduler.cli.failure import failing_on, stopped_by_ctrl_c
 from scheduler.cli.logs import configure_logging
 from scheduler.gateway.settings import GatewaySettings
-from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.documents import Document, Workflow
 from scheduler.model.function_server import FunctionServer, ServerProtocol
 from scheduler.server import event_loop
 from scheduler.server.sockets import ListenError
 from scheduler.settings import Settings
 from workbench.cluster.process import ProgramError, free_port, wait_until
+from workbench.commands.workflow_files import read_workflows
 from workbench.local.first_request import curl_command
 from workbench.local.gateway import local_store, run_local
 from workbench.local.servers import (
@@ -36,12 +36,13 @@ _HOST = "127.0.0.1"
 
 def run(files: Sequence[Path], servers: Sequence[str], port: int) -> None:
     """Serve until Ctrl-C; a command with an error ends with status 1."""
-    settings = read_settings(health_host=_HOST)
+    settings = read_settings(health_host=_HOST, page=True)
+    settings = settings.model_copy(update={"health_port": settings.health_port or free_port()})
     documents = _read(files, settings)
     gateway = from_environment(GatewaySettings, host=_HOST, port=port or free_port())
     level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
     configure_logging(level, as_json=settings.log_json)
-    with failing_on(LocalServerError, ListenError, ProgramError), stopped_by_ctrl_c():
+    with failing_on(LocalServerError, ProgramError), stopped_by_ctrl_c():
         workflows = [d for d in documents if isinstance(d, Workflow)]
         by_function = match_servers(map(parse_server, servers), workflows)
         event_loop.run(_serve(documents, by_function, settings, gateway))
@@ -49,12 +50,7 @@ def run(files: Sequence[Path], servers: Sequence[str], port: int) -> None:
 
 def _read(files: Sequence[Path], settings: Settings) -> list[Document]:
     """Read sound documents with a workflow; warn of one that cannot meet its SLO."""
-    document_set = read_paths(files)
-    catalogue = Catalogue.of(document for _, document in document_set.documents)
-    sources = {d.key: source for source, d in document_set.documents if isinstance(d, Workflow)}
-    require_sound(document_set, missing_profiles(catalogue, sources))
-    if not sources:
-        fail(f"no Workflow in {', '.join(map(str, files))}; add one")
+    document_set, catalogue, sources = read_workflows(files)
     for problem in document_set.with_lines(unattainable(catalogue, sources, settings, None)):
         typer.echo(f"warning: {problem}", err=True)
     return [document for _, document in document_set.documents]
@@ -73,12 +69,18 @@ async def _serve(
     servers = {f: (by_function[f], p) for f, p in zip(by_function, protocols, strict=True)}
     urls = [_url(d, gateway) for d in documents if isinstance(d, Workflow)]
     with tempfile.TemporaryDirectory(prefix="esg-local-") as folder:
-        await run_local(
-            local_store(documents, servers),
-            settings,
-            gateway,
-            lambda: _print_addresses(urls, Path(folder)),
-        )
+        page = f"http://{_HOST}:{settings.health_port}"
+        try:
+            await run_local(
+                local_store(documents, servers),
+                settings,
+                gateway,
+                lambda: _print_addresses(urls, page, Path(folder)),
+            )
+        except ListenError as error:
+            raise LocalServerError(
+                f"{error}; set another by --port, that of the live page by ESG_HEALTH_PORT"
+            ) from None
 
 
 async def _protocol_of(function: str, address: ServerAddress, model: str) -> ServerProtocol:
@@ -94,8 +96,8 @@ def _url(workflow: Workflow, gateway: GatewaySettings) -> str:
     return f"http://{_HOST}:{gateway.port}{path}/v2/models/{name}"
 
 
-async def _print_addresses(urls: Sequence[str], folder: Path) -> None:
-    """Print the workflows' URLs once they are ready, and a request of the first."""
+async def _print_addresses(urls: Sequence[str], page: str, folder: Path) -> None:
+    """Print the workflows' URLs once they are ready, a request of the first, and the page."""
     async with aiohttp.ClientSession() as session:
 
         async def is_ready() -> bool:
@@ -116,4 +118,6 @@ async def _print_addresses(urls: Sequence[str], folder: Path) -> None:
     command = curl_command(urls[0], metadata, folder)
     if command:
         typer.echo(f"A first request:\n\n{command}\n")
+    typer.echo(f"Live page: {page}")
+    typer.echo(f"Why requests were late:\n\nesg why --from {page}\n")
     typer.echo("Ctrl-C ends it.")

@@ -32,6 +32,8 @@ from workbench.reports.profile_page import profile_page
 from workbench.reports.renderer import MissingReportLibraryError, require_extra
 
 _SUFFIX = ".jsonl"
+_REMARK = "Measured by esg profiles measure."
+_LOST = "would be lost; name another file by -o, or remove it"
 _RATIO_DIGITS = 3
 _ERRORS = (
     ClusterError,
@@ -93,8 +95,9 @@ class MeasurementOutput:
 def write_measurement(
     measure: Measure, output: MeasurementOutput, *, cold_start_ms: float | None
 ) -> None:
-    """Measure, and write the profile; exit 1 after an error."""
+    """Measure, and write the profile; exit 1 after an error, or in place of another file."""
     file = output.points
+    _require_own(output.out, file)
 
     def record(measured: MeasuredPoint) -> None:
         if file is not None:
@@ -123,6 +126,17 @@ def write_measurement(
         refuse([measurement.problem])
 
 
+def _require_own(out: Path, points: Path | None) -> None:
+    """Refuse a file with other text than a profile of the points, which are written there whole."""
+    if not out.is_file():
+        return
+    text = out.read_text(encoding="utf-8", errors="replace")
+    if text and not text.startswith(f"# {_REMARK}"):
+        refuse([f"{out}: its text is not of this command and {_LOST}"])
+    if text and not (points is not None and points.exists()):
+        refuse([f"{out}: its points are not in {points} and {_LOST}"])
+
+
 async def with_slowdown(
     points: Sequence[MeasuredPoint], beside: Awaitable[Mapping[str, Mapping[str, float]]]
 ) -> FunctionMeasurement:
@@ -149,7 +163,7 @@ def _print(
     profile: FunctionProfile, measurement: FunctionMeasurement, output: MeasurementOutput
 ) -> None:
     points, interference = measurement.points, measurement.interference
-    remarks = ["Measured by esg profiles measure."]
+    remarks = [_REMARK]
     if interference:
         table = yaml.safe_dump(dict(interference), default_flow_style=True).strip()
         remarks.append(f"For a scenario or a bundle: interference: {table}")

@@ -21,6 +21,7 @@ REQUIRED = ("function", *(name for name, info in _MEASURED.items() if info.is_re
 
 LATENCIES = ("latency_ms", "p95_ms")
 _COLUMNS_SHOWN_MAX = 30
+_OTHER_SEPARATORS = (";", "\t")  # of spreadsheets where decimals have commas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +193,10 @@ def _missing_columns(
     header: list[str], columns: Mapping[str, str], layout: CsvLayout
 ) -> list[tuple[str, str]]:
     """Find columns that are mapped or required, and missing: (place, message)."""
+    for separator in _OTHER_SEPARATORS:
+        if len(header) == 1 and separator in header[0]:
+            message = f"are separated by {separator!r}; write commas, and points in decimals"
+            return [("the columns", message)]
     shown = listed([quoted(name) for name in header], limit=_COLUMNS_SHOWN_MAX)
     missing = [
         (f"--map {name}={column}", f"unknown column {quoted(column)}; the columns are {shown}")

@@ -115,11 +115,14 @@ class WorkflowDirectory:
         described = {
             index: await self._described(workflow.functions[index]) for index in {*first, *last}
         }
+        inputs = {  # stages that take the same input share it
+            tensor["name"]: tensor for i in first for tensor in described[i].get("inputs", [])
+        }
         return {
             "name": name if stage is None else f"{name}/stages/{stage}",
             "versions": [MODEL_VERSION],
             "platform": "esg",
-            "inputs": [tensor for i in first for tensor in described[i].get("inputs", [])],
+            "inputs": [*inputs.values()],
             "outputs": [tensor for i in last for tensor in described[i].get("outputs", [])],
         }
 

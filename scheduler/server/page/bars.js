@@ -25,13 +25,15 @@ export function sparkline(minutes, objective) {
   const seen = ratios.filter((ratio) => ratio !== null);
   const low = Math.min(objective, ...seen) - 0.005;
   const y = (ratio) => 30 - (28 * (ratio - low)) / (1.002 - low);
-  const points = ratios.map((ratio, index) => (ratio === null ? null : `${60 - ratios.length + index + 1},${y(ratio)}`));
+  const segments = [[]]; // minutes without a request part them
+  ratios.forEach((ratio, index) => (ratio === null ? segments.push([]) : segments.at(-1).push(`${60 - ratios.length + index + 1},${y(ratio)}`)));
   const label = seen.length
     ? `Ratio in SLO by minute, last hour: lowest ${percent(Math.min(...seen))}, last ${percent(seen.at(-1))}; objective ${percent(objective)}`
     : "No request in the last hour";
   return svg("svg", { class: "spark", viewBox: "0 0 61 32", preserveAspectRatio: "none", role: "img", "aria-label": label },
     svg("line", { x1: 0, x2: 61, y1: y(objective), y2: y(objective), class: "aim" }),
-    svg("polyline", { points: points.filter(Boolean).join(" "), class: "line" }));
+    ...segments.filter((segment) => segment.length).map((segment) =>
+      svg("polyline", { points: [...segment, segment.at(-1)].join(" "), class: "line" })));
 }
 
 // Shares of a GPU: a slice of a pool is a frame, and what runs now is filled.
@@ -67,6 +69,9 @@ export function gpuBar(gpu, running) {
 
 const WAITS = [["cold_start_ms", "c5"], ["queue_ms", "c2"], ["share_ms", "c4"]];
 
+// First and last time of rows of bars, below them.
+const scale = (begin, end) => [el("span"), el("div", { class: "ends" }, el("span", {}, ms(begin)), el("span", {}, ms(end)))];
+
 // Stages of a request over time, a row for each batch, with its deadline.
 export function deadlineBar(report) {
   const end = Math.max(report.latency_ms, report.allowed_ms) || 1;
@@ -87,7 +92,7 @@ export function deadlineBar(report) {
     [null, stage.profile_ms, "c3"], [null, stage.over_profile_ms, "c1"]]));
   const waits = report.waits.map((wait) => row(wait.stage, [[wait.since_ms, report.latency_ms - wait.since_ms, "c2"]]));
   const label = `Stages over ${ms(report.latency_ms)}; the deadline is at ${ms(report.allowed_ms)}. The table below has the numbers.`;
-  return el("div", { class: "deadlines", role: "img", "aria-label": label }, ...stages.flat(), ...waits.flat());
+  return el("div", { class: "deadlines", role: "img", "aria-label": label }, ...stages.flat(), ...waits.flat(), ...scale(0, end));
 }
 
 // Planned runs of stages over their parts of the SLO, a row for each, with the deadline.
@@ -105,7 +110,7 @@ export function planBars(plan) {
   const past = plan.completion.filter((run) => run.to_ms > run.budget_to_ms).map((run) => run.stage);
   const label = `Planned runs of ${plan.completion.length} stages; the deadline is at ${ms(plan.slack_ms)}. ` +
     `Planned to end after their part of the SLO: ${past.join(", ") || "none"}. The table below has the numbers.`;
-  return el("div", { class: "deadlines", role: "img", "aria-label": label }, ...rows);
+  return el("div", { class: "deadlines", role: "img", "aria-label": label }, ...rows, ...scale(begin, end));
 }
 
 // Cost of completions as steps over their time, on a logarithmic axis, and the plan as a point.

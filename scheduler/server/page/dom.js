@@ -17,16 +17,22 @@ export const el = (tag, attributes = {}, ...children) =>
 export const svg = (tag, attributes = {}, ...children) =>
   filled(document.createElementNS(SVG, tag), attributes, children);
 
+const LISTS = { pending: "All pending pods", plan: "All workflows", late: "All late requests" };
+
+// Link from one document of a view to the list of them; nothing in the list itself.
+export const back = (name, argument) => (argument && LISTS[name] ? el("p", {}, el("a", { href: `#${name}` }, LISTS[name])) : "");
+
 const NONE = "–";
 const known = (value) => value !== null && value !== undefined;
 
-export const percent = (ratio, digits = 1) => (known(ratio) ? `${(100 * ratio).toFixed(digits)} %` : NONE);
+const fixed = (value, digits) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+export const percent = (ratio, digits = 1) => (known(ratio) ? `${fixed(100 * ratio, digits)} %` : NONE);
 
 export const ms = (value) =>
   known(value) ? `${value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 })} ms` : NONE;
 
-export const decimal = (value, digits = 2) =>
-  known(value) ? value.toLocaleString("en", { maximumFractionDigits: digits }) : NONE;
+export const decimal = (value, digits = 2) => (known(value) ? fixed(value, digits) : NONE);
 
 export const dollars = (value) => (known(value) ? `$${value.toPrecision(3)}` : NONE);
 
@@ -39,12 +45,12 @@ export function facts(pairs, name = "facts") {
   return el("dl", { class: name }, ...list.flat());
 }
 
-// A table whose first column heads its rows; a column is [title, text of a row, is text].
+// A table whose first column heads its rows; a column is [title, text of a row, class of text].
 export function table(caption, columns, rows) {
-  const head = columns.map(([title, , isText]) => el("th", { scope: "col", class: isText ? "text" : null }, title));
+  const head = columns.map(([title, , kind]) => el("th", { scope: "col", class: kind }, title));
   const body = rows.map((row) =>
-    el("tr", {}, ...columns.map(([, cell, isText], index) =>
-      el(index ? "td" : "th", { class: isText ? "text" : null, scope: index ? null : "row" }, cell(row)))),
+    el("tr", {}, ...columns.map(([, cell, kind], index) =>
+      el(index ? "td" : "th", { class: kind, scope: index ? null : "row" }, cell(row)))),
   );
   return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
     el("table", { class: columns.length < 3 ? "narrow" : null }, el("caption", {}, caption), el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...body)));

@@ -1,6 +1,6 @@
 // The page: reads the documents of the view that the address names, and draws it again every few seconds.
 
-import { el } from "./dom.js";
+import { back, el } from "./dom.js";
 import { views } from "./views.js";
 
 const PERIOD_MS = 5000;
@@ -9,6 +9,7 @@ const state = document.getElementById("state");
 let timer = 0;
 let drawn = "";
 let data = null;
+let answered = ""; // time of the figures that are drawn
 
 function address() {
   const [name, ...rest] = location.hash.slice(1).split("/");
@@ -16,7 +17,9 @@ function address() {
 }
 
 async function read(path) {
-  const answer = await fetch(path, { headers: { Accept: "application/json" }, cache: "no-store" });
+  const answer = await fetch(path, { headers: { Accept: "application/json" }, cache: "no-store" }).catch(() => {
+    throw new Error("Nothing answers at this address: the gateway stopped, or a forwarded port was closed. Start it, or forward the port again; this page goes on by itself.");
+  });
   if (!answer.ok) {
     const text = await answer.text();
     let detail = text;
@@ -54,7 +57,8 @@ async function update() {
     data = Object.fromEntries(documents.map(([key], index) => [key, answers[index]]));
     draw();
     document.title = `${main.querySelector("h2").textContent} – esg-scheduler`;
-    state.textContent = `as of ${new Date().toLocaleTimeString("en-GB")}`;
+    answered = new Date().toLocaleTimeString("en-GB");
+    state.textContent = `as of ${answered}`;
     state.className = "";
     if (drawn && drawn !== hash) main.focus();
     drawn = hash || "#overview";
@@ -64,7 +68,10 @@ async function update() {
     state.textContent = title.toLowerCase();
     state.className = "bad";
     if (drawn !== (hash || "#overview")) {
-      main.replaceChildren(el("h2", {}, title), el("p", { class: "warn" }, error.message));
+      main.replaceChildren(el("h2", {}, title), back(name, argument), el("p", { class: "warn" }, error.message));
+    } else {
+      document.getElementById("stale")?.remove();
+      main.prepend(el("p", { class: "warn", id: "stale" }, `${title}: the figures below are of ${answered}. ${error.message}`));
     }
   }
   document.documentElement.dataset.view = name; // a view is complete: for tests

@@ -1,7 +1,7 @@
 // Plan of a workflow: stages over the SLO, cost over time, and the candidates of its first stage.
 
 import { costCurve, planBars, swatch } from "./bars.js";
-import { decimal, dollars, el, facts, ms, percent, table } from "./dom.js";
+import { back, decimal, dollars, el, facts, ms, percent, table } from "./dom.js";
 
 const per1000 = (cost) => dollars(1000 * cost);
 const share = (row) => `batch ${row.batch}, ${row.cpu} vCPU, ${row.gpu_percent} % GPU`;
@@ -19,10 +19,10 @@ function stages(plan) {
   return [el("h3", {}, "Stage by stage"), planBars(plan),
     el("ul", { class: "legend" }, el("li", {}, swatch("c1"), "planned run"), el("li", {}, swatch("budget"), "its part of the SLO"), el("li", {}, swatch("ink"), "deadline")),
     table("Best completion, from now", [
-      ["stage", (row) => row.stage, true], ["share", share, true], ["MiB", (row) => decimal(row.memory_mib, 0)],
+      ["stage", (row) => row.stage, "text"], ["share", share, "text"], ["MiB", (row) => decimal(row.memory_mib, 0)],
       ["from", (row) => ms(row.from_ms)], ["to", (row) => ms(row.to_ms)],
       ["part of the SLO", (row) => `${decimal(row.budget_from_ms, 0)} to ${ms(row.budget_to_ms)}`],
-      ["$/1,000", (row) => per1000(row.cost)], ["GPU model", (row) => row.gpu_model, true]], plan.completion)];
+      ["$/1,000", (row) => per1000(row.cost)], ["GPU model", (row) => row.gpu_model, "text"]], plan.completion)];
 }
 
 function cost(plan) {
@@ -40,13 +40,13 @@ function candidates(plan) {
   return [el("h3", {}, `Candidates for ${plan.stage}`),
     el("p", { class: "soft" }, `Tried in this order; the first that fits on a node is selected.${scope}`),
     table("Completions through each candidate", [
-      ["share", share, true], ["MiB", (row) => decimal(row.memory_mib, 0)], ["stage", (row) => ms(row.stage_ms)],
-      ["path", (row) => ms(row.path_ms)], ["$/1,000", (row) => per1000(row.path_cost)], ["GPU model", (row) => row.gpu_model, true]], plan.candidates)];
+      ["share", share, "text"], ["MiB", (row) => decimal(row.memory_mib, 0)], ["stage", (row) => ms(row.stage_ms)],
+      ["path", (row) => ms(row.path_ms)], ["$/1,000", (row) => per1000(row.path_cost)], ["GPU model", (row) => row.gpu_model, "text"]], plan.candidates)];
 }
 
 export function plan({ overview, plan: document }, name) {
   if (!name) return list(overview.workflows);
-  const head = [el("h2", {}, `Plan of ${document.workflow}`), el("p", {}, el("a", { href: "#plan" }, "All workflows"))];
+  const head = [el("h2", {}, `Plan of ${document.workflow}`), back("plan", name)];
   if (document.error) return [...head, el("p", { class: "warn" }, document.error)];
   return [...head, ...document.remarks.map((remark) => el("p", { class: "warn" }, remark)),
     el("p", {}, `A new request, on ${document.models.join(", ") || "any GPU with a profile: no node has one"}.`),

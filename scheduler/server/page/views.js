@@ -1,10 +1,12 @@
 // Views: each draws documents of the service.
 
 import { deadlineBar, gpuBar, legend, setFunctions, sparkline, swatch } from "./bars.js";
-import { decimal, dollars, el, facts, gib, ms, percent, table } from "./dom.js";
+import { back, decimal, dollars, el, facts, gib, ms, percent, table } from "./dom.js";
 import { plan } from "./plan.js";
 
 const NODES_PER_PAGE = 20;
+const HOUR_S = 3600;
+const SAMPLES_S = 60; // the oldest sample is up to that much younger than an hour
 const LATE_COLOURS = [["cold start", "c5"], ["queue", "c2"], ["share", "c4"], ["run, within its profile", "c3"], ["run, beyond its profile", "c1"]];
 const PARTS = { profile: "run, within its profile", over_profile: "run, beyond its profile" };
 const open = new Set(); // keys of opened details
@@ -31,7 +33,7 @@ function workflowCard(workflow) {
     facts([
       ["in SLO, 5 min", inSlo], ["in SLO, 1 h", percent(workflow.in_slo_1h)],
       ["budget burnt, 1 h", percent(workflow.budget_burnt_1h, 0)],
-      ["requests/s", decimal(workflow.per_s, 1)], ["p50", ms(workflow.p50_ms)], ["p99", ms(workflow.p99_ms)],
+      ["requests/s", decimal(workflow.per_s, 1)], ["latency, p50", ms(workflow.p50_ms)], ["latency, p99", ms(workflow.p99_ms)],
       ["ran, per 1,000", dollars(workflow.ran_per_1000)], ["set aside, per 1,000", dollars(workflow.set_aside_per_1000)],
       ["limit B0, per 1,000", dollars(workflow.bound_per_1000)],
     ], "figures"));
@@ -39,7 +41,9 @@ function workflowCard(workflow) {
 
 function overview({ overview: document }) {
   const cards = document.workflows.map(workflowCard);
+  const minutes = decimal(document.seconds / 60, 1);
   return [title("Workflows"), ...warnings(document),
+    document.seconds < HOUR_S - SAMPLES_S ? empty(`Counted since ${minutes} minutes ago, when this gateway started: longer times are of these.`) : null,
     cards.length ? el("ul", { class: "cards" }, ...cards) : empty("There is no Workflow.")];
 }
 
@@ -47,15 +51,16 @@ function functions({ overview: document }) {
   const name = (row) => `${row.namespace}/${row.name}`;
   const shares = (row) => Object.entries(row.shares).map(([share, pods]) => `${pods} x ${share}`).join("; ") || "none";
   const columns = [
-    ["function", name, true], ["ready", (row) => row.ready], ["starting", (row) => row.starting],
+    ["function", name, "text"], ["ready", (row) => row.ready], ["starting", (row) => row.starting],
     ["wanted", (row) => row.wanted], ["rows waiting", (row) => row.queued_rows],
     ["rows per batch", (row) => decimal(row.rows_per_batch)],
     ["run / profile", (row) => decimal(row.run_over_profile)],
-    ["$/h", (row) => dollars(row.dollars_per_hour)], ["pods by share", shares, true],
+    ["$/h", (row) => dollars(row.dollars_per_hour)], ["pods by share", shares, "long text"],
   ];
   const starts = document.workflows.map((row) => [`${row.namespace}/${row.name}`, decimal(row.cold_starts_1h, 0)]);
   return [title("Functions"), ...warnings(document),
     document.functions.length ? table("Processes of functions", columns, document.functions) : empty("No FunctionServer is in use."),
+    ...Object.entries(document.pools).map(([namespace, perHour]) => el("p", {}, `The pool of namespace ${namespace} holds slices for ${dollars(perHour)}/h, in which its pooled pods run.`)),
     starts.length ? el("h3", {}, "Requests that waited for a pod's start, last hour") : null,
     starts.length ? facts(starts) : null];
 }
@@ -120,11 +125,11 @@ function pending({ gpus: report, pod }, name) {
   if (name) {
     const plan = pod.plan;
     const reasons = Object.entries(pod.reasons ?? {});
-    return [title(`Why ${pod.pod} waits`), el("p", {}, el("a", { href: "#pending" }, "All pending pods")),
+    return [title(`Why ${pod.pod} waits`), back("pending", name),
       pod.error ? el("p", { class: "warn" }, pod.error) : null,
       plan ? el("p", {}, plan.feasible ? "The plan can be in time." : plan.message) : null,
       plan ? el("p", {}, pod.feasible_nodes ? `${pod.feasible_nodes} nodes can hold it now; kube-scheduler tries it again.` : "No node can hold it now:") : null,
-      reasons.length ? table("Nodes by reason", [["reason", ([reason]) => reason, true], ["nodes", ([, nodes]) => nodes]], reasons) : null];
+      reasons.length ? table("Nodes by reason", [["reason", ([reason]) => reason, "text"], ["nodes", ([, nodes]) => nodes]], reasons) : null];
   }
   const pods = report.pending.map((pod) => el("li", {}, el("a", { href: `#pending/${pod.replace("/", ":")}` }, pod)));
   return [title("Why pending"), el("p", {}, report.pending_pods === 1 ? "1 function pod waits for a node." : `${decimal(report.pending_pods, 0)} function pods wait for a node.`),
@@ -135,25 +140,26 @@ function late({ requests, request }, id) {
   if (id) {
     const parts = Object.entries(request.parts_ms).filter(([, time]) => time > 0);
     const end = { hit: "in time", miss: "late", dropped: "without an answer" }[request.result];
-    return [title(`Request ${request.id}`), el("p", {}, el("a", { href: "#late" }, "All late requests")),
+    return [title(`Request ${request.id}`), back("late", id),
+      request.client_id ? el("p", {}, `Id of its client: ${request.client_id}`) : null,
       el("p", {}, `${request.namespace}/${request.workflow}, ${request.arrived.replace("T", " ").replace("+00:00", " UTC")}: ${end}, ${ms(request.latency_ms)} of ${ms(request.allowed_ms)} allowed.`),
       request.cause ? el("p", { class: "warn" }, `Cause: ${request.explanation} (${PARTS[request.cause] ?? request.cause.replaceAll("_", " ")}).`) : null,
       request.error ? el("p", {}, request.error) : null,
       deadlineBar(request),
       el("ul", { class: "legend" }, ...LATE_COLOURS.map(([name, kind]) => el("li", {}, swatch(kind), name)), el("li", {}, swatch("ink"), "deadline")),
-      table("Time on the critical path", [["part", ([name]) => PARTS[name] ?? name.replaceAll("_", " "), true], ["time", ([, time]) => ms(time)]], parts),
+      table("Time on the critical path", [["part", ([name]) => PARTS[name] ?? name.replaceAll("_", " "), "text"], ["time", ([, time]) => ms(time)]], parts),
       request.stages.length ? table("Batches", [
-        ["stage", (row) => row.stage, true], ["pod", (row) => row.pod, true], ["rows", (row) => row.rows],
+        ["stage", (row) => row.stage, "text"], ["pod", (row) => row.pod, "text"], ["rows", (row) => row.rows],
         ["share", (row) => `${row.gpu_percent} %, ${row.cpu} vCPU`], ["waited", (row) => ms(row.cold_start_ms + row.queue_ms + row.share_ms)],
         ["ran", (row) => ms(row.run_ms)], ["profile", (row) => ms(row.profiled_ms)], ["slack", (row) => ms(row.slack_ms)],
-        ...(request.stages.some((row) => row.error) ? [["error", (row) => row.error, true]] : [])], request.stages) : null];
+        ...(request.stages.some((row) => row.error) ? [["error", (row) => row.error, "text"]] : [])], request.stages) : null];
   }
-  const link = (row) => el("a", { href: `#late/${encodeURIComponent(row.id)}` }, row.id);
+  const link = (row) => el("a", { href: `#late/${encodeURIComponent(row.id)}` }, row.client_id ?? row.id);
   return [title("Why late"),
     requests.length
-      ? table("The last late requests", [["request", link, true], ["workflow", (row) => `${row.namespace}/${row.workflow}`, true],
-        ["cause", (row) => row.explanation, true], ["late by", (row) => ms(row.late_ms)], ["latency", (row) => ms(row.latency_ms)],
-        ["arrived, UTC", (row) => row.arrived.slice(11, 23)]], requests)
+      ? table("The last late requests", [["request", link, "text"], ["workflow", (row) => `${row.namespace}/${row.workflow}`, "text"],
+        ["cause", (row) => (row.error ? `${row.error} (${row.explanation})` : row.explanation), "text"], ["late by", (row) => ms(row.late_ms)], ["latency", (row) => ms(row.latency_ms)],
+        ["arrived, UTC", (row) => row.arrived.slice(5, 23).replace("T", " ")]], requests)
       : empty("No request was late.")];
 }
 
