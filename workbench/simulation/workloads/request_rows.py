@@ -67,7 +67,7 @@ def _columns(file: Path, header: list[str]) -> tuple[int, int]:
 def _time_ms(file: Path, line: int, unit: str, text: str) -> float:
     value = number(text)
     if value is None:
-        raise row_error(file, line, f"{quoted(text)} is not a number", unit)
+        raise row_error(file, line, f"{quoted(text)} is not a finite number", unit)
     time_ms = value * _UNITS_MS[unit]
     if time_ms < 0:
         message = f"{text} is negative; times count from the start of the simulation"
