@@ -19,11 +19,13 @@ CAUSES: Final = {
     "share": "it waited for a free share in the slices of the pool",
     "no_pod": "no pod of the function existed or was starting",
     "retries": "batches failed and it ran again",
+    "failed": "its last batch failed, and it did not run again",
     "over_profile": "batches ran longer than their profile, or their network was slow",
     "plan": "the run times of the profile alone exceed what was left",
     "answer": "the gateway took the time after its last batch",
 }
-"""Causes of a late call, in words."""
+"""Causes of a late or unanswered call, in words."""
+_WITHOUT_A_PART: Final = ("failed", "plan")
 _TICK_MS = 1e-6  # equal times may differ by rounding
 
 
@@ -104,8 +106,8 @@ def _ended_ms(run: TracedRun, trace: CallTrace) -> float:
 
 def parts_ms(trace: CallTrace) -> dict[str, float]:
     """Divide the time of a call on its critical path; the parts add up to it."""
-    parts = dict.fromkeys(("receive", *CAUSES, "profile"), 0.0)
-    del parts["plan"]
+    names = ("receive", *CAUSES, "profile")
+    parts = dict.fromkeys((name for name in names if name not in _WITHOUT_A_PART), 0.0)
     path = critical_path(trace)
     wait = _first_wait(trace)
     since_ms = [attempt[1] for attempt in path] + ([] if wait is None else [wait.since_ms])
@@ -130,9 +132,13 @@ def parts_ms(trace: CallTrace) -> dict[str, float]:
 
 
 def cause(trace: CallTrace, parts: dict[str, float]) -> str | None:
-    """Return the key in `CAUSES` of what made a call late; None: it was in time."""
+    """Return the key in `CAUSES` of what made a call late or ended it; None: it was in time."""
     if trace.result == "hit":
         return None
+    if trace.result == "dropped" and not trace.waits and trace.attempts:
+        last, *_ = trace.attempts[-1]
+        if last.error:
+            return "failed"
     allowed_ms = trace.deadline_ms - trace.arrival_ms
     extra = {name: time_ms for name, time_ms in parts.items() if name in CAUSES}
     largest = max(extra, key=lambda name: extra[name])

@@ -83,6 +83,14 @@ async def retries(running):
     await held(running, model)
 
 
+async def failed(running):
+    """Play a batch that fails within the SLO, and cannot run again."""
+    running.serve("w", {"a": ()}, slo_ms=60_000.0)
+    running.model("a").faults = [ModelServerError(500, "no such tensor", retryable=False)]
+    with pytest.raises(CallError, match="no such tensor"):
+        await running.call("w", rows(1))
+
+
 async def receive(running):
     """Play an arrival that is long before the end of the body."""
     running.serve("w", {"a": ()}, slo_ms=20.0)
@@ -96,4 +104,4 @@ async def plan(running):
     await held(running, running.model("a"))
 
 
-SCENES = (over_profile, queue, cold_start, share, no_pod, retries, receive, plan)
+SCENES = (over_profile, queue, cold_start, share, no_pod, retries, failed, receive, plan)

@@ -12,7 +12,7 @@ from scheduler.gateway import call_report
 from scheduler.gateway.call_spans import sending_spans
 from scheduler.gateway.serving.call_trace import CallTrace, TracedRun, TraceRing, Wait
 from tests.gateway import runtime_bed
-from tests.gateway.late_calls import SCENES, held, no_pod, plan, report_of, retries
+from tests.gateway.late_calls import SCENES, failed, held, no_pod, plan, report_of, retries
 from tests.gateway.otlp_receiver import otlp_receiver
 from tests.gateway.ready_pods import MODEL
 from tests.gateway.runtime_bed import bed, rows
@@ -41,9 +41,9 @@ async def test_cause_is_in_report_and_span(scene):
             report = report_of(running)
     [call] = [span for span in spans if span.attributes.get("esg.request.id") == report["id"]]
     assert (report["cause"], call.attributes["esg.cause"]) == (scene.__name__,) * 2
-    assert report["result"] == ("dropped" if scene is no_pod else "miss")
+    assert report["result"] == ("dropped" if scene in {no_pod, failed} else "miss")
     assert_adds_up(report)
-    if scene is not plan:  # the only one without an extra part
+    if scene not in {plan, failed}:  # those without an extra part
         assert max(CAUSES, key=lambda name: report["parts_ms"].get(name, 0.0)) == scene.__name__
 
 
