@@ -1,5 +1,6 @@
 """``esg profiles measure --start-command``: the cold start of a server that the command starts."""
 
+import asyncio
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from tests.profiles.harness import http_server
 from tests.testbed.mlserver_process import MODEL_SETTINGS, MODELS, MlServer, needs_mlserver
 from tests.testbed.model_server_process import MODEL
 from workbench.cluster.process import free_port
+from workbench.profiles.server_start import started_server
 
 OPTIONS = (
     "--gpu-model", "NVIDIA A100-SXM4-80GB", "--memory-mib", 900, "--batches", 1,
@@ -88,6 +90,35 @@ def test_a_server_that_ignores_the_signal_is_killed(monkeypatch):
     done = measure(port, f"trap '' TERM; {played(port)} & trap - TERM; wait")
     assert done.exit_code == 0, done.output
     assert not answers(port)
+
+
+async def test_a_second_ctrl_c_leaves_no_server(tmp_path):
+    """The first one waits for the server's end, and it ignores the signal."""
+    note = tmp_path / "pid"
+    begun = asyncio.Event()
+
+    async def is_ready():
+        return note.exists() and note.read_text(encoding="ascii").endswith("\n")
+
+    async def serve():
+        command = f"trap '' TERM; echo $$ > {note}; while :; do sleep 0.05; done"
+        async with started_server(command, is_ready, start_s=60.0):
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(serve())
+    await asyncio.wait_for(begun.wait(), 60.0)
+    server = os.pidfd_open(int(note.read_text(encoding="ascii")))
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 20.0)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(server, ended.set)
+    await asyncio.wait_for(ended.wait(), 20.0)
+    asyncio.get_running_loop().remove_reader(server)
+    os.close(server)
 
 
 @pytest.mark.slow

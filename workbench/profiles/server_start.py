@@ -80,15 +80,19 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     """End the command and the processes of its session, if it still runs."""
     if process.returncode is not None:
         return
-    for number, limit_s in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, _KILL_S)):
-        _signal(process.pid, number)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await process.wait()
-                while True:  # the shell may end before its server
-                    if not _signal(process.pid, _NO_SIGNAL):
-                        return
-                    await asyncio.sleep(POLL_S)
+    try:
+        for number, limit_s in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, _KILL_S)):
+            _signal(process.pid, number)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await process.wait()
+                    while True:  # the shell may end before its server
+                        if not _signal(process.pid, _NO_SIGNAL):
+                            return
+                        await asyncio.sleep(POLL_S)
+    except asyncio.CancelledError:  # a second Ctrl-C: nobody waits any longer
+        _signal(process.pid, signal.SIGKILL)
+        raise
 
 
 def _signal(group: int, number: int) -> bool:
