@@ -314,6 +314,39 @@ def test_rows_that_join_after_their_deadline_bring_no_pods():
     assert len(scaled.pods) == count
 
 
+@pytest.mark.parametrize("is_full", [False, True], ids=["max_pods", "a full cluster"])
+def test_requests_that_miss_for_want_of_pods_bring_no_further_reserve(is_full):
+    """More could not come, and would be too many when the load is over."""
+    scaled = Scaled(**({} if is_full else {"max_pods": 1}))
+    scaled.room = 1 if is_full else 1_000
+    scaled.serve(0, 120)
+    [workflow_queues] = scaled.owner.dispatcher.workflows.values()
+    assert len(scaled.pods) == 1
+    assert workflow_queues.shortfall_ratio > 1.0
+    assert workflow_queues.reserve.ratio == 0.0
+
+
+def test_rare_requests_that_wait_for_a_start_bring_no_further_reserve():
+    """Each finds no pod, and is late when one is ready; another one would not be sooner."""
+    scaled = Scaled(keep_alive_ms=1_000.0)
+    dispatcher = scaled.owner.dispatcher
+    scaled.room, scaled.start_fails_after_ms = 0, 1e9  # no pod is ready at once
+    for i in range(40):
+        begin_ms = 600_000.0 * i
+        scaled.owner.arrive(now_ms=begin_ms)
+        scaled.scale(begin_ms)
+        dispatcher.wake(begin_ms + 1_000.0)
+        scaled.scale(begin_ms + 1_000.0)
+        for pod in scaled.pods:
+            dispatcher.pod_ready(pod, begin_ms + 2_000.0)
+        scaled.scale(begin_ms + 2_000.0)
+        scaled.end_runs(begin_ms + 3_000.0)
+        scaled.scale(begin_ms + 30_000.0)
+    [workflow_queues] = dispatcher.workflows.values()
+    assert workflow_queues.shortfall_ratio > 1.0
+    assert workflow_queues.reserve.ratio == 0.0
+
+
 def test_limits_hold():
     """``minPods`` are there without a request, and ``maxPods`` with any number."""
     assert len(Scaled(min_pods=3).scale(0.0).starts) == 3

@@ -61,7 +61,7 @@ class PodTarget(CountLimits):
             profile's, for which the share was chosen.
         wanted_pods: pods that the function needs, which may be more than it may have.
         pooled: true if they run in slices.
-        is_satisfied: true if it has at least those that it may have of them.
+        is_satisfied: true if the function has the pods that it needs, and none starts.
         failed_starts: number of failures for which no pod of another share was stopped.
     """
 

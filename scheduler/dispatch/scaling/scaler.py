@@ -268,8 +268,9 @@ class Scaler:
             target.wanted_pods = max(self._wanted(key, target, now_ms), min_pods)
             wanted = min(target.wanted_pods, limits.max_pods)
             start = PodStart(key, target.share, target.pooled)
-            target.is_satisfied = wanted <= len(pods)
-            if target.is_satisfied:
+            is_starting = any(pod.state is PodState.STARTING for pod in pods)
+            target.is_satisfied = target.wanted_pods <= len(pods) and not is_starting
+            if wanted <= len(pods):
                 satisfied.append(start)
             elif not self.backoffs.is_paused(start, now_ms):
                 # Of pooled pods the slices limit the number, and without one there is none.
