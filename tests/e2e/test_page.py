@@ -82,7 +82,7 @@ def test_the_api_servers_proxy_serves_the_page(cluster, visit):
         assert "default/w" in visited.view("overview")
         assert "No FunctionServer is in use." in visited.view("functions")
         assert "No request was late." in visited.view("late")
-        assert "has no none" in visited.view("late/none")
+        assert "no request none is known" in visited.view("late/none")
         assert {r.partition("/proxy/")[0] for r in visited.requests if r[:5] != "data:"} == {
             url.removesuffix("/proxy")
         }

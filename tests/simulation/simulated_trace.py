@@ -57,7 +57,7 @@ class TraceFigures(NamedTuple):
         first_percent, then_percent: requests in time, of those at the beginning and of the others.
         dollars_per_thousand: price of what all pods held, idle or not, for 1,000 requests.
         runs: batches of model servers.
-        pods: that were started.
+        pods: those that ran a batch.
         tail_s: time of the last answer after the last arrival; pods are paid until then.
     """
 
@@ -88,6 +88,7 @@ def scenario(*, nodes: int, cpus: int, pool: bool = False) -> Scenario:
 def simulated(trace: ServedTrace, cluster: Scenario, *, noise_seed: int) -> TraceFigures:
     """Run a trace in the simulator, with one seed of the run times' noise."""
     records: list[RequestRecord] = []
+    pods: set[int] = set()
     keys = tuple(trace.catalogue.workflows)
     result = simulate(
         cluster,
@@ -96,7 +97,9 @@ def simulated(trace: ServedTrace, cluster: Scenario, *, noise_seed: int) -> Trac
         "warm",
         seed=noise_seed,
         rates_rps=dict.fromkeys(keys, 0.0),
-        observers=Observers(on_request=records.append),
+        observers=Observers(
+            on_request=records.append, on_span=lambda span: pods.add(span.container)
+        ),
     )
     in_time = {record.number + 1 for record in records if record.outcome == "hit"}
     dollars = result.paid_dollars
@@ -104,7 +107,7 @@ def simulated(trace: ServedTrace, cluster: Scenario, *, noise_seed: int) -> Trac
         *percents(trace, in_time),
         dollars_per_thousand=1000 * dollars / trace.requests,
         runs=result.runs,
-        pods=result.prewarmed,
+        pods=len(pods),
         tail_s=tail_s(trace, {r.number + 1: r.end_ms - r.arrival_ms for r in records}),
     )
 
