@@ -92,6 +92,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
                         await asyncio.sleep(POLL_S)
     except asyncio.CancelledError:  # a second Ctrl-C: nobody waits any longer
         _signal(process.pid, signal.SIGKILL)
+        await process.wait()
         raise
 
 
