@@ -35,6 +35,7 @@ def rows_per_run(server):
     return [run.rows for run in server.runs]
 
 
+@pytest.mark.slow
 def test_medians_are_those_of_the_server():
     """Medians have the times that the server took, and the machine's own time for a request."""
     with http_server(run_ms=150, row_ms=50) as server:
