@@ -69,9 +69,7 @@ def _merged(overviews: Mapping[str, Any], gpus: Mapping[str, Any]) -> dict[str, 
     return {
         "workflows": _largest(overviews, "workflows", "per_s"),
         "functions": _largest(overviews, "functions", "ready"),
-        "pools": {
-            name: dollars for o in overviews.values() for name, dollars in o["pools"].items()
-        },
+        "pools": pools,
         "problems": problems,
         "gpus": gpus,
     }
