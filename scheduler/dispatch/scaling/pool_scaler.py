@@ -55,7 +55,7 @@ class _Pool:
         self.refused_until_ms = -inf
         self.percent_largest = 0  # of the slices that it has
         self.oversized_ms = inf  # since when a smaller slice would do
-        self.has_slices = False
+        self.is_complete = False  # all slices that it needs are there
 
 
 class PoolScaler:
@@ -112,9 +112,9 @@ class PoolScaler:
             for gpu_slice in self._dispatcher.slices
         )
 
-    def has_slices(self, namespace: str, share: Share) -> bool:
-        """Return true if the pool of a share has the slices that it needs."""
-        return self._pool((namespace, share.gpu_model)).has_slices
+    def is_complete(self, pool_key: PoolKey) -> bool:
+        """Return true if a pool has all slices that it needs."""
+        return self._pool(pool_key).is_complete
 
     def wanted_pods(self, function: FunctionKey) -> int:
         """Return the processes of a function, for the slices that are open."""
@@ -230,7 +230,7 @@ class PoolScaler:
         now_ms: float,
     ) -> None:
         fitting = [gpu_slice for gpu_slice in live if gpu_slice.percent >= size.percent]
-        pool.has_slices = len(fitting) >= size.slices
+        pool.is_complete = len(fitting) >= size.slices
         smaller = [gpu_slice for gpu_slice in live if gpu_slice.percent < size.percent]
         counts = pool.counts
         if not counts.expected:

@@ -306,7 +306,8 @@ class Scaler:
         target = self._targets.get(function.key)
         if target is None or not target.is_satisfied:
             return False
-        return not target.pooled or self._pools.has_slices(function.key[0], target.share)
+        pool_key = function.key[0], target.share.gpu_model
+        return not target.pooled or self._pools.is_complete(pool_key)
 
     def _min_pods(self, key: FunctionKey) -> int:
         """Return the pods of a function at any load; 0 if no workflow has a stage of it."""
