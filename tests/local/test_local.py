@@ -55,13 +55,18 @@ def late_request(command):
     return command.replace("{", '{"id": "mine", ', 1) + " -H 'Esg-Deadline-Ms: 5'"
 
 
+def server_options(encoder_port, classify_port):
+    """Return the options that name the servers of both functions."""
+    encoder = f"encoder=http://127.0.0.1:{encoder_port}"
+    return ["--server", encoder, "--server", f"classify=grpc://127.0.0.1:{classify_port}"]
+
+
 @pytest.mark.slow
 async def test_the_printed_request_is_answered_by_both_servers(documents):
     """HTTP and gRPC servers run one workflow; the curl works as printed, and Ctrl-C ends it."""
     encoder, classify = PlayedModelServer(), GrpcPlayer()
     async with asyncio.timeout(LIMIT_S), encoder.serving(), classify.serve() as port:
-        servers = [f"encoder=http://127.0.0.1:{encoder.port}", f"classify=grpc://127.0.0.1:{port}"]
-        options = [word for text in servers for word in ("--server", text)]
+        options = server_options(encoder.port, port)
         async with local_gateway(*documents, *options, "--port", free_port()) as gateway:
             answer = await gateway.first_request(with_a_row)
             ended = await gateway.interrupt()
@@ -102,8 +107,7 @@ async def test_a_late_request_is_explained(documents):
     """The live page is served, and the command that it prints says why a request was late."""
     encoder, classify = PlayedModelServer(run_ms=50), GrpcPlayer()
     async with asyncio.timeout(LIMIT_S), encoder.serving(), classify.serve() as port:
-        servers = [f"encoder=http://127.0.0.1:{encoder.port}", f"classify=grpc://127.0.0.1:{port}"]
-        options = [word for text in servers for word in ("--server", text)]
+        options = server_options(encoder.port, port)
         async with local_gateway(*documents, *options, "--port", "0") as gateway:
             await gateway.first_request(late_request)
             [page] = [line.split()[-1] for line in gateway.lines if line.startswith("Live page:")]
@@ -122,8 +126,7 @@ async def test_a_used_port_names_the_option(documents):
     """The message names --port, which the user gave, and not the gateway's variable alone."""
     encoder, classify = PlayedModelServer(), GrpcPlayer()
     async with asyncio.timeout(LIMIT_S), encoder.serving(), classify.serve() as port:
-        servers = [f"encoder=http://127.0.0.1:{encoder.port}", f"classify=grpc://127.0.0.1:{port}"]
-        options = [word for text in servers for word in ("--server", text)]
+        options = server_options(encoder.port, port)
         async with started(*documents, *options, "--port", encoder.port) as gateway:
             status, errors = await gateway.end()
     assert status == 1
