@@ -54,6 +54,11 @@ class Recorder:
         for _ in range(count):
             assert await asyncio.to_thread(self._begun.acquire, timeout=60)
 
+    async def holds_up(self):
+        """Wait until the preparation that is held up has begun."""
+        while self.held not in self.names:
+            await self.begun()
+
 
 class Bed:
     """Documents, a fleet, and their preparation."""
@@ -115,8 +120,7 @@ async def test_a_request_waits_for_its_own_workflow_alone(bed, recorder, awaited
     recorder.held = "unprofiled"
     recorder.released.clear()
     async with bed.running():
-        while recorder.held not in recorder.names:
-            await recorder.begun()
+        await recorder.holds_up()
         if awaited:
             large = asyncio.create_task(bed.preparation.wait_for(*UNPROFILED))
             await asyncio.sleep(0)
@@ -171,8 +175,7 @@ async def test_a_profile_changes_while_a_request_waits(bed, recorder):
     recorder.held = "chain"
     recorder.released.clear()
     async with bed.running():
-        while recorder.held not in recorder.names:
-            await recorder.begun()
+        await recorder.holds_up()
         waiting = asyncio.create_task(bed.preparation.wait_for(*CHAIN))
         await asyncio.sleep(0)
         bed.documents.profiles.upsert(to_manifest(profile("half", (20, 300), (50, 100))))
@@ -212,8 +215,7 @@ async def test_the_fleet_changes_while_a_workflow_is_prepared(bed, recorder):
     recorder.held = "chain"
     recorder.released.clear()
     async with bed.running():
-        while recorder.held not in recorder.names:
-            await recorder.begun()
+        await recorder.holds_up()
         bed.fleet = FleetCapacity.of_models([MODEL, "another"])
         waiting = asyncio.create_task(bed.preparation.wait_for(*CHAIN))
         await asyncio.sleep(0)
