@@ -8,12 +8,17 @@ from studies.plans.counted_day import row, served
 from studies.plans.steps import (
     END_S,
     PODS,
+    STEADY_S,
     STEP_S,
     Step,
     StepCase,
     generated,
+    hit_ratio_in,
     measured,
+    outcomes,
 )
+from studies.plans.steps import row as step_row
+from studies.plans.steps import served as served_step
 from tests.data_of_others import DATA, needs_data
 from workbench.profiles.vision_workflows import (
     Assumptions,
@@ -110,3 +115,16 @@ def test_a_day_of_counts_is_served(tmp_path):
     assert 0 < result.hits + result.misses <= 120
     cells = row("pooled", result)
     assert (cells[0], len(cells)) == ("pooled", 5)
+
+
+@pytest.mark.slow
+def test_a_policy_without_a_reserve_gets_the_headroom_that_it_needs_before_the_step():
+    """Without one INFless misses under the steady load, too, and the step says nothing."""
+    case = StepCase(4, True, "INFless")
+    without = hit_ratio_in([served_step(generated(), case, 0)], *STEADY_S)
+    headroom_ratio, runs = outcomes(generated(), case, 1)
+    assert headroom_ratio > 0.0
+    assert hit_ratio_in(runs, *STEADY_S) > without + 0.1
+    cells = step_row(generated(), case, 1)
+    assert cells[2] == f"INFless, +{100 * headroom_ratio:.0f} %"
+    assert outcomes(generated(), StepCase(4, True, "reserved"), 1)[0] == 0.0
