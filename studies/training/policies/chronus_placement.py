@@ -80,13 +80,23 @@ def _attempt_order(jobs: Sequence[SpreadJob], attempt: int) -> Sequence[SpreadJo
 
 
 def _fastest(job: SpreadJob, free: FreeGpus, nodes: int) -> tuple[int, ...]:
-    """Take equal parts on the number of nodes with the best speed; empty: no split fits."""
+    """Take as equal parts as can be on the number of nodes with the best speed; empty: none fit."""
     by_speed = sorted(job.spread_speeds, key=lambda count: (-job.spread_speeds[count], count))
     for count in by_speed:
-        part, remainder = divmod(job.gpus, count)
-        if remainder:
-            continue
-        room = sorted((n for n in range(nodes) if free.of_node(n) >= part), key=free.of_node)
-        if len(room) >= count:
-            return tuple(gpu for node in room[:count] for gpu in free.take(node, part))
+        parts = _parts(job.gpus, count, free, nodes)
+        if parts:
+            return tuple(gpu for node, part in parts.items() for gpu in free.take(node, part))
     return ()
+
+
+def _parts(gpus: int, count: int, free: FreeGpus, nodes: int) -> dict[int, int]:
+    """Return the GPUs by node, on nodes that fit best; empty: there are too few such nodes."""
+    size, larger = divmod(gpus, count)
+    parts: dict[int, int] = {}
+    for part in [size + 1] * larger + [size] * (count - larger):
+        room = (node for node in range(nodes) if node not in parts and free.of_node(node) >= part)
+        node = min(room, key=free.of_node, default=None)
+        if node is None or not part:
+            return {}
+        parts[node] = part
+    return parts
