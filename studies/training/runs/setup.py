@@ -75,8 +75,8 @@ class JobsSetup:
         return self._parsed(policy_type, environment.model_dump()), environment
 
     def _parsed(self, kind: type[RunParameters], defaults: Mapping[str, Any]) -> RunParameters:
-        given = {**defaults, **self.settings}
-        values = {name: value for name, value in given.items() if name in kind.model_fields}
+        settings = {**defaults, **self.settings}
+        values = {name: value for name, value in settings.items() if name in kind.model_fields}
         try:
             return kind.model_validate(values)
         except ValidationError as error:
