@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from studies.training.cluster import TrainingCluster
 from studies.training.free_gpus import FreeGpus
 from studies.training.job import JobPlacement, SpreadJob
+from studies.training.ordered import fitting_jobs
 from studies.training.policy import Placements
 
 _ATTEMPTS = 4
@@ -28,7 +29,7 @@ def place_by_speed(
         cluster: nodes and GPUs.
         placements: current placements.
     """
-    fitting = _fitting(ordered, cluster.gpus)
+    fitting = fitting_jobs(ordered, cluster.gpus)
     urgent = [job for job in fitting if job.name in reserved]
     others = [job for job in fitting if job.name not in reserved]
     best: Placements = {}
@@ -60,15 +61,6 @@ def place_by_speed(
 
 def _speed_ratio(job: SpreadJob, placement: JobPlacement, cluster: TrainingCluster) -> float:
     return job.speed_ratio(len({cluster.node_of[gpu] for gpu in placement.gpus}))
-
-
-def _fitting(ordered: Sequence[SpreadJob], gpus: int) -> list[SpreadJob]:
-    fitting = []
-    for job in ordered:
-        if job.gpus <= gpus:
-            gpus -= job.gpus
-            fitting.append(job)
-    return fitting
 
 
 def _attempt_order(jobs: Sequence[SpreadJob], attempt: int) -> Sequence[SpreadJob]:
