@@ -177,6 +177,7 @@ def test_a_trace_is_read_with_its_throughputs(tmp_path):
     [
         (("x", *GOOD[1:]), "line 1: column type: 'x' on 1 GPUs has no throughput on v100"),
         ((*GOOD[:5], "0", *GOOD[6:]), "line 1: column steps: '0' is no whole number from 1"),
+        ((*GOOD[:7], "0", *GOOD[8:]), "line 1: column weight: is 0; a job needs a weight above 0"),
         (GOOD[:9], "line 1: has 9 values for 10 columns"),
         ((), "the file: has no job"),
     ],
