@@ -69,6 +69,7 @@ class Owner:
         self._random = np.random.default_rng(seed)
         self._events: list[tuple[float, int, Run]] = []
         self._numbers = count()
+        self._now_ms = 0.0
         self.times_ns: list[int] = []
         self.in_time = 0
 
@@ -164,8 +165,9 @@ class Owner:
         return len(starts)
 
     def serve(self, rate_rps: float, requests: int) -> None:
-        """Serve so many requests."""
-        times_ms = np.cumsum(self._random.exponential(1000 / rate_rps, requests)).tolist()
+        """Serve so many requests more; the clock goes on where it stood."""
+        gaps_ms = self._random.exponential(1000 / rate_rps, requests)
+        times_ms = (self._now_ms + np.cumsum(gaps_ms)).tolist()
         keys = list(self.dispatcher.workflows)
         for number, now_ms in zip(
             self._random.integers(0, len(keys), requests).tolist(), times_ms, strict=True
@@ -173,7 +175,8 @@ class Owner:
             self._run_until(now_ms)
             key = keys[number]
             self._timed(lambda: self.dispatcher.arrive(key, None, now_ms=now_ms))  # noqa: B023 - called at once
-        self._run_until(times_ms[-1] + 60_000.0)
+        self._now_ms = times_ms[-1] + 60_000.0
+        self._run_until(self._now_ms)
 
     def _run_until(self, now_ms: float) -> None:
         while True:

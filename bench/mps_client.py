@@ -2,9 +2,10 @@
 
     python -m bench.mps_client
 
-It prints its number of multiprocessors. Then each line of its input is a number of rounds: it runs
-the kernel once with so many and prints the time in milliseconds. It ends with its input. It needs
-the driver's libcuda alone: the kernel is PTX, which the driver compiles for the GPU.
+It prints its number of multiprocessors. Then each line of its input is a number of blocks and one
+of rounds: it runs the kernel once with so many and prints the time in milliseconds. It ends with
+its input. It needs the driver's libcuda alone: the kernel is PTX, which the driver compiles for the
+GPU.
 """
 
 import ctypes

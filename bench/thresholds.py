@@ -7,6 +7,7 @@ when the range was set, and its bounds. Both bounds are optional.
 import json
 import sys
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 
 RANGES = Path(__file__).parent / "ranges"
@@ -18,11 +19,11 @@ def check_ranges(name: str, figures: Mapping[str, float]) -> int:
     status = 0
     for figure, value in figures.items():
         bounds = ranges.get(figure, {})
-        if value < bounds.get("min", value) or value > bounds.get("max", value):
+        low, high = bounds.get("min", -inf), bounds.get("max", inf)
+        if bounds and not low <= value <= high:  # also what is no number
             print(
                 f"out of range: {figure} is {value:.3g}; expected "
-                f"{bounds.get('min', '-inf')} to {bounds.get('max', 'inf')}, "
-                f"measured {bounds['measured']} when the range was set",
+                f"{low} to {high}, measured {bounds['measured']} when the range was set",
                 file=sys.stderr,
             )
             status = 1

@@ -75,7 +75,7 @@ CLAIMS = (
         published="cost 30 % to 62 % lower than with first-principle methods",
         measure=clusters.andreas_changes,
         reason="FIFO and EDF here choose no GPU models. With ANDREAS' configurations in their "
-        "order the price is no higher, and lower at the highest load: the gain is that of the "
+        "order the price is no higher, and lower at the higher loads: the gain is that of the "
         "configurations, not of the search, whose price ends with the first job",
     ),
     Claim(

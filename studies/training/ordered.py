@@ -38,6 +38,26 @@ class OrderedPolicy(TrainingPolicy[TrainingJobT]):
         return place_in_order(ordered, state.cluster, strict=self.strict, consolidated=consolidated)
 
 
+def fitting_jobs(
+    jobs: Iterable[TrainingJobT], gpus: int, *, strict: bool = False
+) -> list[TrainingJobT]:
+    """Return the jobs that get their requested GPUs, in order, while there are enough.
+
+    Args:
+        jobs: jobs, the most urgent one first.
+        gpus: number of GPUs.
+        strict: true if no job passes one that does not fit.
+    """
+    fitting = []
+    for job in jobs:
+        if job.gpus <= gpus:
+            gpus -= job.gpus
+            fitting.append(job)
+        elif strict:
+            break
+    return fitting
+
+
 def place_in_order(
     jobs: Iterable[TrainingJob],
     cluster: TrainingCluster,
@@ -55,14 +75,7 @@ def place_in_order(
         consolidated: true if a job is on one node, or on whole nodes if it is larger than one.
         moves: true to place all jobs again, large ones first, where one would not fit otherwise.
     """
-    free_gpus = cluster.gpus
-    fitting = []
-    for job in jobs:
-        if job.gpus <= free_gpus:
-            free_gpus -= job.gpus
-            fitting.append(job)
-        elif strict:
-            break
+    fitting = fitting_jobs(jobs, cluster.gpus, strict=strict)
     decided = _placed(fitting, cluster, strict=strict, consolidated=consolidated)
     if moves and len(decided) < len(fitting):
         fitting.sort(key=lambda job: -job.gpus)

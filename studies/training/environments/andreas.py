@@ -1,8 +1,9 @@
 """Environment ``andreas``: unlike GPUs, energy, and a price for each second after a deadline.
 
 Decisions happen when a job arrives or ends. Run times on each GPU model are Gavel's throughputs, or
-generated. Deadlines and prices of delay follow the generator of the published evaluation. The
-cluster is 6 nodes of 4 GPUs, of three models in turn.
+generated. The duration of a trace is that on the requested number of the fastest GPUs. Deadlines
+and prices of delay follow the generator of the published evaluation. The cluster is 6 nodes of 4
+GPUs, of three models in turn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,7 @@ class EnergyJob(PacedJob, DeadlineJob, HeterogeneousJob):
 
 
 class AndreasEnvironment(PacedEnvironment[EnergyJob]):
-    """Jobs of a trace on unlike GPUs; the duration is that on the fastest ones."""
+    """Jobs of a trace on unlike GPUs."""
 
     job_type: ClassVar[type[TrainingJob]] = EnergyJob
     parameters_type: ClassVar[type[RunParameters]] = AndreasEnvironmentParameters
@@ -137,7 +138,7 @@ class AndreasEnvironment(PacedEnvironment[EnergyJob]):
         for job in running:
             gpus = job.placement.gpus
             models = {cluster.nodes[cluster.node_of[gpu]].gpu_model for gpu in gpus}
-            job.unit_s = max(_time_s(job.times_s[model], len(gpus)) for model in models)
+            job.unit_s = max(_nearest(job.times_s[model], len(gpus)) for model in models)
 
     def price_dollars(self, result: JobsResult) -> float:
         """Return the price of energy and of delay, of a result of this environment."""
@@ -164,15 +165,14 @@ class AndreasEnvironment(PacedEnvironment[EnergyJob]):
         return energy + late
 
 
-def _time_s(times_s: Mapping[int, float], gpus: int) -> float:
-    """Return the run time; of a number that was not measured, that of the next lower one."""
-    counts = [count for count in times_s if count <= gpus]
-    return times_s[max(counts)] if counts else max(times_s.values())
+def _nearest(by_gpus: Mapping[int, float], gpus: int) -> float:
+    """Return the value of a number of GPUs, else that of the next lower one, else the lowest."""
+    return by_gpus[max((count for count in by_gpus if count <= gpus), default=min(by_gpus))]
 
 
 def _job(row: DurationRow, speeds: Speeds, random: np.random.Generator) -> EnergyJob:
     used = {model: by_gpus for model, by_gpus in speeds.items() if by_gpus}
-    fastest = max(by_gpus[min(by_gpus)] for by_gpus in used.values())
+    fastest = max(_nearest(by_gpus, row.gpus) for by_gpus in used.values())
     times_s = {
         model: {gpus: row.duration_s * fastest / speed for gpus, speed in by_gpus.items()}
         for model, by_gpus in used.items()

@@ -17,6 +17,7 @@ from studies.training.cluster import TrainingCluster
 from studies.training.environment import JobEnvironment, WorkloadSource
 from studies.training.environments.gavel_files import generated_rows, read_workload
 from studies.training.environments.gavel_throughputs import Throughputs
+from studies.training.errors import JobsError
 from studies.training.job import ThroughputJob, TrainingJob
 from studies.training.policy import RunParameters
 
@@ -140,7 +141,11 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
         return self._steps_of_round(job) / job.current_rps if job.current_rps else self._round_s
 
     def _set_throughputs(self) -> None:
-        """Set steps per second; of several neighbours, the slowest pair decides."""
+        """Set steps per second; of several neighbours, the slowest pair decides.
+
+        Raises:
+            JobsError: a step is longer than a round, so that none would ever be done.
+        """
         holders: dict[int, list[GavelJob]] = defaultdict(list)
         for job in self._running.values():
             job.current_rps = inf
@@ -150,3 +155,9 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
             for job in sharing:
                 neighbour = next((near for near in sharing if near is not job), None)
                 job.current_rps = min(job.current_rps, job.throughput_rps(neighbour))
+        for job in self._running.values():
+            if 0.0 < job.current_rps * self._round_s < 1.0:
+                raise JobsError(
+                    f"job {job.name}: a step takes {1 / job.current_rps:g} s and a round "
+                    f"{self._round_s:g} s, so that none completes; set round_s to more than a step"
+                )

@@ -77,13 +77,16 @@ def steps_row(row: TableRow, number: int, model: str) -> StepsRow:
     Raises:
         DocumentError: a cell is wrong; names file, line and column.
     """
+    weight_ratio = row.number("weight")
+    if not weight_ratio:
+        raise row.error("weight", "is 0; a job needs a weight above 0")
     return StepsRow(
         name=str(number),
         model=model,
         submit_s=row.number("arrival"),
         gpus=row.whole("GPUs", minimum=1),
         steps=row.whole("steps", minimum=1),
-        weight_ratio=row.number("weight"),
+        weight_ratio=weight_ratio,
     )
 
 

@@ -155,7 +155,7 @@ class ShockwaveEnvironment(GavelEnvironment):
     def _done_steps(self, job: GavelJob, runs_s: float) -> int:
         steps = super()._done_steps(job, runs_s)
         if job.name in self._resumed and runs_s > self._round_s - _WHOLE_ROUND_SLACK_S:
-            return int(steps * (1 - self._restart_s / runs_s))
+            return int(steps * max(0.0, 1 - self._restart_s / runs_s))
         return steps
 
 

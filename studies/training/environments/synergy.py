@@ -14,6 +14,7 @@ from pydantic import Field
 from studies.training.cluster import TrainingCluster, TrainingNode
 from studies.training.environment import JobEnvironment, WorkloadSource
 from studies.training.environments.synergy_files import DemandProfile, generated_rows, read_workload
+from studies.training.errors import JobsError
 from studies.training.job import DemandingJob, TrainingJob
 from studies.training.policy import RunParameters
 
@@ -106,9 +107,19 @@ class SynergyEnvironment(JobEnvironment[SynergyJob]):
         """Let placed jobs complete the whole iterations of a round."""
         seconds = next_s - now_s
         for job in list(self._running.values()):
-            job.completed += int(seconds / job.iteration_s())
+            job.completed += self._iterations(job, seconds)
             job.executed_s += seconds
             job.service_gpu_s += seconds * len(job.placement.gpus)
             if job.completed >= job.iterations:
                 job.end_s = next_s
                 del self._running[job.name]
+
+    def _iterations(self, job: SynergyJob, seconds: float) -> int:
+        """Return the whole iterations of a round."""
+        iterations = int(seconds / job.iteration_s())
+        if not iterations:
+            raise JobsError(
+                f"job {job.name}: an iteration takes {job.iteration_s():g} s and a round "
+                f"{seconds:g} s, so that none completes; set round_s to more than an iteration"
+            )
+        return iterations

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from studies.training.cluster import TrainingCluster
 from studies.training.free_gpus import FreeGpus
 from studies.training.job import JobPlacement, SpreadJob
+from studies.training.ordered import fitting_jobs
 from studies.training.policy import Placements
 
 _ATTEMPTS = 4
@@ -28,7 +29,7 @@ def place_by_speed(
         cluster: nodes and GPUs.
         placements: current placements.
     """
-    fitting = _fitting(ordered, cluster.gpus)
+    fitting = fitting_jobs(ordered, cluster.gpus)
     urgent = [job for job in fitting if job.name in reserved]
     others = [job for job in fitting if job.name not in reserved]
     best: Placements = {}
@@ -62,15 +63,6 @@ def _speed_ratio(job: SpreadJob, placement: JobPlacement, cluster: TrainingClust
     return job.speed_ratio(len({cluster.node_of[gpu] for gpu in placement.gpus}))
 
 
-def _fitting(ordered: Sequence[SpreadJob], gpus: int) -> list[SpreadJob]:
-    fitting = []
-    for job in ordered:
-        if job.gpus <= gpus:
-            gpus -= job.gpus
-            fitting.append(job)
-    return fitting
-
-
 def _attempt_order(jobs: Sequence[SpreadJob], attempt: int) -> Sequence[SpreadJob]:
     if attempt == 1:
         return sorted(jobs, key=lambda job: -job.gpus)
@@ -80,13 +72,23 @@ def _attempt_order(jobs: Sequence[SpreadJob], attempt: int) -> Sequence[SpreadJo
 
 
 def _fastest(job: SpreadJob, free: FreeGpus, nodes: int) -> tuple[int, ...]:
-    """Take equal parts on the number of nodes with the best speed; empty: no split fits."""
+    """Take as equal parts as can be on the number of nodes with the best speed; empty: none fit."""
     by_speed = sorted(job.spread_speeds, key=lambda count: (-job.spread_speeds[count], count))
     for count in by_speed:
-        part, remainder = divmod(job.gpus, count)
-        if remainder:
-            continue
-        room = sorted((n for n in range(nodes) if free.of_node(n) >= part), key=free.of_node)
-        if len(room) >= count:
-            return tuple(gpu for node in room[:count] for gpu in free.take(node, part))
+        parts = _parts(job.gpus, count, free, nodes)
+        if parts:
+            return tuple(gpu for node, part in parts.items() for gpu in free.take(node, part))
     return ()
+
+
+def _parts(gpus: int, count: int, free: FreeGpus, nodes: int) -> dict[int, int]:
+    """Return the GPUs by node, on nodes that fit best; empty: there are too few such nodes."""
+    size, larger = divmod(gpus, count)
+    parts: dict[int, int] = {}
+    for part in [size + 1] * larger + [size] * (count - larger):
+        room = (node for node in range(nodes) if node not in parts and free.of_node(node) >= part)
+        node = min(room, key=free.of_node, default=None)
+        if node is None or not part:
+            return {}
+        parts[node] = part
+    return parts

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from studies.training.job import DemandingJob
 from studies.training.node_shares import GpuShare, NodeShares
+from studies.training.ordered import fitting_jobs
 from studies.training.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 
@@ -37,12 +38,8 @@ class Synergy(TrainingPolicy[DemandingJob]):
     def decide(self, state: JobsState[DemandingJob]) -> Placements:
         """Choose jobs by the number of GPUs, and place them with their shares."""
         now_s, jobs, cluster = state.now_s, state.jobs, state.cluster
-        free_gpus = cluster.gpus
-        fitting = []
-        for job in sorted(jobs, key=lambda job: self._rank_s(job, now_s)):
-            if job.gpus <= free_gpus:
-                free_gpus -= job.gpus
-                fitting.append(job)
+        ordered = sorted(jobs, key=lambda job: self._rank_s(job, now_s))
+        fitting = fitting_jobs(ordered, cluster.gpus)
         mode = self.parameters.mode
         if mode == "tune":
             fitting.sort(key=lambda job: -job.gpus)

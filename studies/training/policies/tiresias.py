@@ -7,8 +7,8 @@ order of arrival in it. A job that does not fit does not block smaller ones behi
 
 from pydantic import Field
 
-from studies.training.free_gpus import FreeGpus
-from studies.training.job import JobPlacement, TrainingJob
+from studies.training.job import TrainingJob
+from studies.training.ordered import place_in_order
 from studies.training.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 
@@ -32,25 +32,10 @@ class Tiresias(TrainingPolicy[TrainingJob]):
 
     def decide(self, state: JobsState[TrainingJob]) -> Placements:
         """Choose jobs queue by queue; keep the GPUs of those that run on."""
-        jobs, cluster, placements = state.jobs, state.cluster, state.placements
-        active = {job.name: job for job in jobs}
+        active = {job.name: job for job in state.jobs}
         self._update_queues(active)
-        free_gpus = cluster.gpus
-        fitting = []
-        for queue in self._queues:
-            for name in queue:
-                job = active[name]
-                if job.gpus <= free_gpus:
-                    free_gpus -= job.gpus
-                    fitting.append(job)
-        if {job.name for job in fitting} == placements.keys():
-            return placements
-        decided = {job.name: job.placement for job in fitting if job.running}
-        free = FreeGpus(cluster, decided.values())
-        for job in fitting:
-            if not job.running:
-                decided[job.name] = JobPlacement(free.take_emptiest_first(job.gpus))
-        return decided
+        ordered = [active[name] for queue in self._queues for name in queue]
+        return place_in_order(ordered, state.cluster)
 
     def _update_queues(self, active: dict[str, TrainingJob]) -> None:
         first, second = self._queues

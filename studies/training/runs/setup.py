@@ -57,25 +57,26 @@ class JobsSetup:
     def parameters(self) -> tuple[RunParameters, RunParameters]:
         """Return the parameters of the policy and of the environment.
 
+        A parameter that both have, as the length of a round, has the environment's default.
+
         Raises:
             JobsError: neither has one of the settings, or its value is wrong.
         """
-        types = (
-            jobs_policy_class(self.policy).parameters_type,
-            environment_class(self.environment).parameters_type,
-        )
-        names = [name for kind in types for name in kind.model_fields]
+        policy_type = jobs_policy_class(self.policy).parameters_type
+        environment_type = environment_class(self.environment).parameters_type
+        names = [*policy_type.model_fields, *environment_type.model_fields]
         unknown = [name for name in self.settings if name not in names]
         if unknown:
             raise JobsError(
                 f"--set {unknown[0]}: neither policy {self.policy} nor environment "
                 f"{self.environment} has it; there are {listed(names)}"
             )
-        policy, environment = (self._parsed(kind) for kind in types)
-        return policy, environment
+        environment = self._parsed(environment_type, {})
+        return self._parsed(policy_type, environment.model_dump()), environment
 
-    def _parsed(self, kind: type[RunParameters]) -> RunParameters:
-        values = {name: v for name, v in self.settings.items() if name in kind.model_fields}
+    def _parsed(self, kind: type[RunParameters], defaults: Mapping[str, Any]) -> RunParameters:
+        settings = {**defaults, **self.settings}
+        values = {name: value for name, value in settings.items() if name in kind.model_fields}
         try:
             return kind.model_validate(values)
         except ValidationError as error:

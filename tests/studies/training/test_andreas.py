@@ -68,6 +68,15 @@ def test_jobs_run_at_the_speed_of_their_gpus():
     assert ends_s == {"j0": 60.0, "j1": 240.0}
 
 
+def test_a_duration_is_that_on_the_requested_gpus():
+    """Jobs take their duration on as many of the fastest GPUs, so the load is the one requested."""
+    parameters = AndreasEnvironmentParameters(load_ratio=0.5)
+    environment = AndreasEnvironment.load(parameters, WorkloadSource(seed=1))
+    requested_gpu_s = sum(job.gpus * job.remaining_s for job in environment.jobs)
+    arrivals_s = max(job.submit_s for job in environment.jobs)
+    assert requested_gpu_s / (environment.cluster.gpus * arrivals_s) == pytest.approx(0.5, rel=1e-3)
+
+
 def test_the_price_of_a_run_is_energy_and_delay():
     """One job on one fast GPU for 100 s that is 40 s late."""
     environment = environment_of(job_of(0, 60.0, price_per_s=2.0), nodes=(FAST,))

@@ -1,6 +1,7 @@
 """Chronus and EDF: admission, guarantees, placement, and the files of their environment."""
 
 import json
+from collections import Counter
 from math import inf
 from random import Random
 
@@ -169,6 +170,15 @@ def test_sensitive_jobs_stay_on_one_node():
     node_of = cluster.node_of
     assert len(decided) == 4
     assert len({node_of[gpu] for gpu in decided["j1"].gpus}) == 1
+
+
+@pytest.mark.parametrize("gpus", [9, 12, 13])
+def test_a_job_of_any_size_is_placed(gpus):
+    """Also a job that is larger than a node and has no equal parts, as equal as they can be."""
+    result = simulated("chronus", environment_of(job_of(0, gpus, 600.0), nodes=2, gpus=8))
+    assert [job.end_s for job in result.jobs] == [600.0]
+    (span,) = result.spans
+    assert sorted(Counter(gpu // 8 for gpu in span.gpus).values()) == [gpus // 2, gpus - gpus // 2]
 
 
 def test_a_spread_job_is_slower():

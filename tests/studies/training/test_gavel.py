@@ -48,6 +48,12 @@ def test_a_round_ends_with_its_last_job():
     assert sorted(job.end_s for job in result.jobs) == [100, 460]
 
 
+def test_a_step_that_is_longer_than_a_round_is_reported():
+    """Such a job would never end."""
+    with pytest.raises(JobsError, match=r"job a: a step takes 500 s and a round 360 s, .* round_s"):
+        simulated("isolated", environment_of(job_of("a", alone_rps=0.002)))
+
+
 def test_equal_shares_take_turns():
     """Two equal jobs on one GPU end one round apart."""
     result = simulated("isolated", environment_of(job_of("a"), job_of("b")))
@@ -171,6 +177,7 @@ def test_a_trace_is_read_with_its_throughputs(tmp_path):
     [
         (("x", *GOOD[1:]), "line 1: column type: 'x' on 1 GPUs has no throughput on v100"),
         ((*GOOD[:5], "0", *GOOD[6:]), "line 1: column steps: '0' is no whole number from 1"),
+        ((*GOOD[:7], "0", *GOOD[8:]), "line 1: column weight: is 0; a job needs a weight above 0"),
         (GOOD[:9], "line 1: has 9 values for 10 columns"),
         ((), "the file: has no job"),
     ],

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scheduler.cli.commands import app
+from studies.training.runs.setup import JobsSetup
 
 
 def ran(*arguments, code=0):
@@ -20,6 +21,13 @@ def test_policies_are_compared_without_any_files():
     result = ran("--policy", "tiresias", "--seed", "1,2")
     assert "generated jobs and models, not measured" in result.stderr
     assert result.stdout.count("tiresias") == 2
+
+
+@pytest.mark.parametrize(("settings", "round_s"), [({}, 120.0), ({"round_s": "90"}, 90.0)])
+def test_a_policy_knows_the_rounds_of_its_environment(settings, round_s):
+    """Its own default is the length of Gavel's rounds."""
+    setup = JobsSetup(policy="max-min", environment="shockwave", settings=settings)
+    assert [parameters.round_s for parameters in setup.parameters()] == [round_s, round_s]
 
 
 def test_json_has_a_run_for_each_combination():

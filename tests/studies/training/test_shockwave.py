@@ -46,6 +46,12 @@ def test_a_start_costs_part_of_a_whole_round():
     assert record.end_s == pytest.approx(156.4 + 20, abs=0.2)
 
 
+def test_a_start_costs_no_more_than_its_round():
+    """A restart that is longer than a round takes no step that was done before."""
+    (record,) = simulated("srtf", environment_of(job_of(), restart_s=200.0)).jobs
+    assert record.end_s == pytest.approx(156.4 + 120, abs=0.2)
+
+
 @pytest.mark.parametrize(
     ("mode", "batches"),
     [

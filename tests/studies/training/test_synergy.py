@@ -26,9 +26,11 @@ from tests.studies.training.harness import Scripted, policy, simulated
 PARAMETERS = SynergyEnvironmentParameters()
 
 
-def job_of(name="a", *, gpus=1, cpus=3, memory_gib=60.0, iterations=1000, speedup=2.0):
+def job_of(
+    name="a", *, gpus=1, cpus=3, memory_gib=60.0, iterations=1000, speedup=2.0, iteration_s=1.0
+):
     profile = DemandProfile(
-        cpu_demand=cpus, mem_gb_demand=memory_gib, iteration_time_s=1.0, speedup=speedup
+        cpu_demand=cpus, mem_gb_demand=memory_gib, iteration_time_s=iteration_s, speedup=speedup
     )
     return SynergyJob(
         name=name, model="m", submit_s=0.0, gpus=gpus, profile=profile, iterations=iterations
@@ -54,6 +56,13 @@ def test_a_full_demand_makes_a_job_faster():
     hungry = {"cpus": 6, "iterations": 1000}
     assert simulated("synergy", environment_of(job_of(**hungry)), mode="fair").mean_jct_s == 1201
     assert simulated("synergy", environment_of(job_of(**hungry)), mode="tune").mean_jct_s == 601
+
+
+def test_an_iteration_that_is_longer_than_a_round_is_reported():
+    """Such a job would never end."""
+    long = job_of(iteration_s=500.0, speedup=1.0)
+    with pytest.raises(JobsError, match="job a: an iteration takes 500 s and a round 300 s"):
+        simulated("synergy", environment_of(long))
 
 
 def test_a_greedy_job_waits_for_its_demand_and_a_tuned_one_does_not():
