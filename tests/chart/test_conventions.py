@@ -201,15 +201,29 @@ def test_openshift_s_constraints_are_bound_to_the_accounts() -> None:
     """Agents are privileged there, and only they; other clusters have no such objects."""
     objects = render(openshift={"enabled": True}, **ALL)
     accounts = {o["metadata"]["name"] for o in objects if o["kind"] == "ServiceAccount"}
-    bound = {
-        o["roleRef"]["name"]: {s["name"] for s in o["subjects"]}
-        for o in objects
-        if o.get("roleRef", {}).get("name", "").startswith("system:openshift:scc:")
-    }
+    bound: dict[str, set[str]] = {}
+    for o in objects:
+        if (role := o.get("roleRef", {}).get("name", "")).startswith("system:openshift:scc:"):
+            bound.setdefault(role, set()).update(s["name"] for s in o["subjects"])
     agent = one(objects, "DaemonSet")["spec"]["template"]["spec"]["serviceAccountName"]
     assert bound["system:openshift:scc:privileged"] == {agent}
     assert bound["system:openshift:scc:nonroot-v2"] == accounts - {agent}
     assert "openshift" not in repr(render())
+
+
+@pytest.mark.slow
+def test_the_removal_has_its_constraint_after_the_uninstall() -> None:
+    """Helm deletes the release's own bindings before the Job of the removal starts."""
+    job = one(render(openshift={"enabled": True}), "Job", "-removal")
+    account = job["spec"]["template"]["spec"]["serviceAccountName"]
+    [binding] = [
+        o
+        for o in render(openshift={"enabled": True})
+        if o.get("roleRef", {}).get("name", "").startswith("system:openshift:scc:")
+        and account in {subject["name"] for subject in o["subjects"]}
+    ]
+    hook = job["metadata"]["annotations"]["helm.sh/hook"]
+    assert binding["metadata"].get("annotations", {}).get("helm.sh/hook") == hook
 
 
 @pytest.mark.slow
