@@ -56,6 +56,43 @@ def test_common_labels_are_everywhere_but_in_selectors() -> None:
 
 
 @pytest.mark.slow
+def test_the_labels_of_an_object_have_precedence_over_common_ones() -> None:
+    """An operator selects by them; a key that occurs twice would be no valid YAML."""
+    labels = {"release": "own", "app.kubernetes.io/name": "stolen"}
+    objects = render(
+        commonLabels={"release": "common"},
+        service={"labels": labels},
+        gateway={"service": {"labels": labels}},
+        scheduler={"podLabels": labels},
+        monitoring={
+            kind: {"enabled": True, "labels": labels}
+            for kind in ("serviceMonitor", "rules", "dashboard")
+        },
+    )
+    chosen = [
+        o["metadata"]["labels"]
+        for o in objects
+        if o["kind"] in {"Service", "ServiceMonitor", "PrometheusRule"}
+        or o["metadata"]["name"].endswith("-dashboard")
+    ]
+    deployment = one(objects, "Deployment", "esg-scheduler")
+    chosen.append(deployment["spec"]["template"]["metadata"]["labels"])
+    assert {labels["release"] for labels in chosen} == {"own"}
+    assert {labels["app.kubernetes.io/name"] for labels in chosen} == {"esg-scheduler"}
+    assert deployment["metadata"]["labels"]["release"] == "common"
+
+
+@pytest.mark.slow
+def test_pods_have_another_default_container_by_their_annotations() -> None:
+    """Those of the values replace the chart's."""
+    chosen = {"kubectl.kubernetes.io/default-container": "other"}
+    objects = render(scheduler={"podAnnotations": chosen}, agent={"podAnnotations": chosen})
+    for kind, suffix in (("Deployment", "esg-scheduler"), ("DaemonSet", "-agent")):
+        template = one(objects, kind, suffix)["spec"]["template"]
+        assert template["metadata"]["annotations"].items() >= chosen.items()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("repository", "expected"),
     [

@@ -300,6 +300,7 @@ def test_kube_scheduler_is_the_cluster_s_own_version(
         ("1.37.0", "", False),  # the gate may be gone
         ("1.36.0", "v1.32.1", False),
         ("1.32.0", "v1.34.1-vendor.2", True),
+        ("1.34.0", "v1.34.1_built.here", True),
         ("1.34.0", "latest", False),
     ],
 )
