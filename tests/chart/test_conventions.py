@@ -7,6 +7,7 @@ import pytest
 from tests.chart.rendering import (
     EVERYTHING,
     Json,
+    RefusedError,
     containers,
     environment,
     one,
@@ -112,6 +113,22 @@ def test_one_registry_serves_all_images(repository: str, expected: str) -> None:
         )
     }
     assert images == {expected, "mirror.example/kube-scheduler"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("registry", ["https://mirror.example", "mirror.example/"])
+def test_the_registry_is_the_start_of_an_image_s_name(registry: str) -> None:
+    """With a scheme or a last slash no image could be pulled."""
+    with pytest.raises(RefusedError, match="does not match pattern"):
+        render(**{"global": {"imageRegistry": registry}})
+
+
+def test_values_that_are_null_are_refused() -> None:
+    """A key without a value removes the default, and so do the values of an older release."""
+    with pytest.raises(RefusedError) as refused:
+        render(image={"tag": None}, gateway={"groups": None}, settings=None)
+    for place, name in (("/image", "tag"), ("/gateway", "groups"), ("", "settings")):
+        assert f"at '{place}': missing property '{name}'" in str(refused.value)
 
 
 @pytest.mark.slow
