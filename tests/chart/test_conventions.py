@@ -251,6 +251,13 @@ def test_gke_gets_a_quota_for_critical_pods(
 
 
 @pytest.mark.slow
+def test_the_quota_for_critical_pods_leaves_those_of_the_cluster_alone() -> None:
+    """In kube-system they need none, and more than 1,000 of them run on a few hundred nodes."""
+    objects = render(namespace="kube-system", apis=(GKE,))
+    assert "ResourceQuota" not in {document["kind"] for document in objects}
+
+
+@pytest.mark.slow
 def test_openshift_s_constraints_are_bound_to_the_accounts() -> None:
     """Agents are privileged there, and only they; other clusters have no such objects."""
     objects = render(openshift={"enabled": True}, **ALL)
@@ -263,6 +270,18 @@ def test_openshift_s_constraints_are_bound_to_the_accounts() -> None:
     assert bound["system:openshift:scc:privileged"] == {agent}
     assert bound["system:openshift:scc:nonroot-v2"] == accounts - {agent}
     assert "openshift" not in repr(render())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("enabled", [True, False])
+def test_dns_passes_the_network_policies_of_openshift(enabled: bool) -> None:
+    """Its DNS pods have another port than their Service, and a policy sees that of the pods."""
+    for document in render(openshift={"enabled": enabled}):
+        if document["kind"] == "NetworkPolicy":
+            rules = document["spec"]["egress"]
+            ports = {port["port"] for rule in rules for port in rule.get("ports", [])}
+            assert 53 in ports
+            assert (5353 in ports) is enabled, document["metadata"]["name"]
 
 
 @pytest.mark.slow

@@ -178,6 +178,15 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
     - {port: {{ . }}, protocol: TCP}
     {{- end }}
 - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
+{{- if include "esg.onOpenshift" . }}
+# The port of its DNS pods: policies apply behind the Service.
+- ports: [{port: 5353, protocol: UDP}, {port: 5353, protocol: TCP}]
+{{- end }}
+{{- end -}}
+
+{{- /* Non-empty on OpenShift. */ -}}
+{{- define "esg.onOpenshift" -}}
+{{- if or .Values.openshift.enabled (.Capabilities.APIVersions.Has "security.openshift.io/v1") }}true{{ end }}
 {{- end -}}
 
 {{- /* Non-empty if the gateway's replicas own namespaces by Leases. One replica does, too, if pods are
