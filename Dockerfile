@@ -1,4 +1,4 @@
-# esg-scheduler: the extender, the webhook and the node agent, in one image.
+# esg-scheduler: the extender, the webhook, the gateway and the node agent, in one image.
 #
 # The bases are arguments, so that it can be built where no public registry is reached.
 ARG BASE=docker.io/library/python:3.13-slim-bookworm
@@ -37,6 +37,6 @@ COPY --from=build /opt/esg/project /opt/esg/project
 ENV PATH=/opt/esg/project/bin:/opt/esg/bin:$PATH PYTHONPATH=/opt/esg/project \
     PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
-EXPOSE 8888 8443 8889 8890
+EXPOSE 8081 8082 8888 8443 8889 8890
 ENTRYPOINT ["esg"]
 CMD ["serve"]

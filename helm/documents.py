@@ -2,9 +2,9 @@
 
     python -m helm.documents    # called by `make documents`
 
-Generates the CRDs, the reference page of all values, and in the schema of values the settings and
-the descriptions, which come from the comments of values.yaml. The rest of the schema is written by
-hand.
+Generates the CRDs, the reference page of all values, and in the schema of values the settings, the
+required keys, and the descriptions, which come from the comments of values.yaml. The rest of the
+schema is written by hand.
 """
 
 import json
@@ -94,11 +94,20 @@ def documents() -> dict[Path, str]:
     comments = value_comments(VALUES.read_text(encoding="utf-8"))
     for path, leaf, _ in _leaves(schema, values):
         leaf["description"] = comments[path]
+    _require_all(schema, values)
     return {
         CHART / "crds" / "esg-scheduler.io.yaml": crds_yaml(),
         SCHEMA: json.dumps(schema, indent=2, ensure_ascii=False) + "\n",
         PAGE: values_page(schema, values),
     }
+
+
+def _require_all(schema: Json, values: Mapping[str, Any]) -> None:
+    """Require every value that has a default: `null` removes it, and no template expects that."""
+    schema["required"] = [name for name in schema["properties"] if name in values]
+    for name in schema["required"]:
+        if _is_group(name, field := schema["properties"][name]):
+            _require_all(field, values[name])
 
 
 def value_comments(text: str) -> dict[str, str]:
@@ -157,10 +166,14 @@ def _leaves(
         if name not in values:
             continue  # Helm's own
         path = f"{prefix}{name}"
-        if field.get("properties") and name not in {"settings", "issuerRef"}:
+        if _is_group(name, field):
             yield from _leaves(field, values[name], f"{path}.")
         else:
             yield path, field, values[name]
+
+
+def _is_group(name: str, field: Json) -> bool:
+    return bool(field.get("properties")) and name not in {"settings", "issuerRef"}
 
 
 def _kind(field: Json, schema: Json) -> str:

@@ -108,9 +108,12 @@ class GatewayMetrics(WorkflowMetrics):
 
     Attributes:
         gauges: state that the next scrape shows.
+
+    Args:
+        group: group of gateways that it is one of; empty: none.
     """
 
-    def __init__(self, prices: Prices, demand: PodDemand) -> None:
+    def __init__(self, prices: Prices, demand: PodDemand, group: str = "") -> None:
         super().__init__(prices)
         self.demand = demand
         self.gauges = Gauges({}, {}, {}, {}, 0, {})
@@ -138,8 +141,8 @@ class GatewayMetrics(WorkflowMetrics):
             registry=self.registry,
         )
         self.registry.register(_GaugeCollector(self))
-        Info("esg_gateway", "Version of the gateway.", registry=self.registry).info(
-            {"version": __version__}
+        Info("esg_gateway", "Version of the gateway, and its group.", registry=self.registry).info(
+            {"version": __version__, "group": group}
         )
 
     def workflow_changed(self, before: Workflow | None, after: Workflow | None) -> None:

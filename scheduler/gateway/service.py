@@ -122,7 +122,7 @@ class GatewayService:
         self.memory = BodyMemory(gateway.memory_max_mib * MIB)
         self._kernels_ready = False
         self._demand = PodDemand(asyncio.get_running_loop().time)
-        self.metrics = GatewayMetrics(settings.prices, self._demand)
+        self.metrics = GatewayMetrics(settings.prices, self._demand, gateway.group)
         client = environment.model_server
         leases: ReplicaLeases | None = None
         if gateway.peers:

@@ -1,5 +1,6 @@
 """Agreement of the chart with `deploy/`: those files have the reasons, and other tests run them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import yaml
 
 from scheduler import __version__
+from scheduler.model import names
 from scheduler.model.yaml_parser import parse_yaml
 from tests.chart.rendering import CHART, EVERYTHING, Json, containers, environment, one, render
 from tests.testbed import REPOSITORY
@@ -55,6 +57,14 @@ def test_the_webhook_is_registered_like_that_of_deploy() -> None:
     kind = "MutatingWebhookConfiguration"
     expected = without_client(deployed("webhook.yaml", kind))
     assert without_client(one(render(), kind)) == expected
+
+
+def test_the_documented_drain_selects_every_function_pod() -> None:
+    """Holders of slices have a label of their own, and hold a share of the node's GPUs."""
+    page = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+    [loop] = re.findall(r"(?s)\nfor label in ([a-z ]+);.*?\n +kubectl drain NODE .*?\ndone", page)
+    drained = {f"{names.GROUP}/{label}" for label in loop.split()}
+    assert drained == {names.LABEL_STAGE, names.LABEL_FUNCTION, names.LABEL_POOL}
 
 
 def test_kube_scheduler_is_configured_like_that_of_deploy() -> None:

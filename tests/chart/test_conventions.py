@@ -7,6 +7,7 @@ import pytest
 from tests.chart.rendering import (
     EVERYTHING,
     Json,
+    RefusedError,
     containers,
     environment,
     one,
@@ -56,6 +57,43 @@ def test_common_labels_are_everywhere_but_in_selectors() -> None:
 
 
 @pytest.mark.slow
+def test_the_labels_of_an_object_have_precedence_over_common_ones() -> None:
+    """An operator selects by them; a key that occurs twice would be no valid YAML."""
+    labels = {"release": "own", "app.kubernetes.io/name": "stolen"}
+    objects = render(
+        commonLabels={"release": "common"},
+        service={"labels": labels},
+        gateway={"service": {"labels": labels}},
+        scheduler={"podLabels": labels},
+        monitoring={
+            kind: {"enabled": True, "labels": labels}
+            for kind in ("serviceMonitor", "rules", "dashboard")
+        },
+    )
+    chosen = [
+        o["metadata"]["labels"]
+        for o in objects
+        if o["kind"] in {"Service", "ServiceMonitor", "PrometheusRule"}
+        or o["metadata"]["name"].endswith("-dashboard")
+    ]
+    deployment = one(objects, "Deployment", "esg-scheduler")
+    chosen.append(deployment["spec"]["template"]["metadata"]["labels"])
+    assert {labels["release"] for labels in chosen} == {"own"}
+    assert {labels["app.kubernetes.io/name"] for labels in chosen} == {"esg-scheduler"}
+    assert deployment["metadata"]["labels"]["release"] == "common"
+
+
+@pytest.mark.slow
+def test_pods_have_another_default_container_by_their_annotations() -> None:
+    """Those of the values replace the chart's."""
+    chosen = {"kubectl.kubernetes.io/default-container": "other"}
+    objects = render(scheduler={"podAnnotations": chosen}, agent={"podAnnotations": chosen})
+    for kind, suffix in (("Deployment", "esg-scheduler"), ("DaemonSet", "-agent")):
+        template = one(objects, kind, suffix)["spec"]["template"]
+        assert template["metadata"]["annotations"].items() >= chosen.items()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("repository", "expected"),
     [
@@ -75,6 +113,22 @@ def test_one_registry_serves_all_images(repository: str, expected: str) -> None:
         )
     }
     assert images == {expected, "mirror.example/kube-scheduler"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("registry", ["https://mirror.example", "mirror.example/"])
+def test_the_registry_is_the_start_of_an_image_s_name(registry: str) -> None:
+    """With a scheme or a last slash no image could be pulled."""
+    with pytest.raises(RefusedError, match="does not match pattern"):
+        render(**{"global": {"imageRegistry": registry}})
+
+
+def test_values_that_are_null_are_refused() -> None:
+    """A key without a value removes the default, and so do the values of an older release."""
+    with pytest.raises(RefusedError) as refused:
+        render(image={"tag": None}, gateway={"groups": None}, settings=None)
+    for place, name in (("/image", "tag"), ("/gateway", "groups"), ("", "settings")):
+        assert f"at '{place}': missing property '{name}'" in str(refused.value)
 
 
 @pytest.mark.slow
@@ -197,19 +251,52 @@ def test_gke_gets_a_quota_for_critical_pods(
 
 
 @pytest.mark.slow
+def test_the_quota_for_critical_pods_leaves_those_of_the_cluster_alone() -> None:
+    """In kube-system they need none, and more than 1,000 of them run on a few hundred nodes."""
+    objects = render(namespace="kube-system", apis=(GKE,))
+    assert "ResourceQuota" not in {document["kind"] for document in objects}
+
+
+@pytest.mark.slow
 def test_openshift_s_constraints_are_bound_to_the_accounts() -> None:
     """Agents are privileged there, and only they; other clusters have no such objects."""
     objects = render(openshift={"enabled": True}, **ALL)
     accounts = {o["metadata"]["name"] for o in objects if o["kind"] == "ServiceAccount"}
-    bound = {
-        o["roleRef"]["name"]: {s["name"] for s in o["subjects"]}
-        for o in objects
-        if o.get("roleRef", {}).get("name", "").startswith("system:openshift:scc:")
-    }
+    bound: dict[str, set[str]] = {}
+    for o in objects:
+        if (role := o.get("roleRef", {}).get("name", "")).startswith("system:openshift:scc:"):
+            bound.setdefault(role, set()).update(s["name"] for s in o["subjects"])
     agent = one(objects, "DaemonSet")["spec"]["template"]["spec"]["serviceAccountName"]
     assert bound["system:openshift:scc:privileged"] == {agent}
     assert bound["system:openshift:scc:nonroot-v2"] == accounts - {agent}
     assert "openshift" not in repr(render())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("enabled", [True, False])
+def test_dns_passes_the_network_policies_of_openshift(enabled: bool) -> None:
+    """Its DNS pods have another port than their Service, and a policy sees that of the pods."""
+    for document in render(openshift={"enabled": enabled}):
+        if document["kind"] == "NetworkPolicy":
+            rules = document["spec"]["egress"]
+            ports = {port["port"] for rule in rules for port in rule.get("ports", [])}
+            assert 53 in ports
+            assert (5353 in ports) is enabled, document["metadata"]["name"]
+
+
+@pytest.mark.slow
+def test_the_removal_has_its_constraint_after_the_uninstall() -> None:
+    """Helm deletes the release's own bindings before the Job of the removal starts."""
+    job = one(render(openshift={"enabled": True}), "Job", "-removal")
+    account = job["spec"]["template"]["spec"]["serviceAccountName"]
+    [binding] = [
+        o
+        for o in render(openshift={"enabled": True})
+        if o.get("roleRef", {}).get("name", "").startswith("system:openshift:scc:")
+        and account in {subject["name"] for subject in o["subjects"]}
+    ]
+    hook = job["metadata"]["annotations"]["helm.sh/hook"]
+    assert binding["metadata"].get("annotations", {}).get("helm.sh/hook") == hook
 
 
 @pytest.mark.slow

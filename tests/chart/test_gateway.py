@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduler.gateway.replicas.shards import SHARDS
 from scheduler.model.yaml_parser import parse_yaml
 from tests.chart.rendering import (
     EVERYTHING,
@@ -77,6 +78,16 @@ def test_rights_to_one_namespace() -> None:
     assert variables["ESG_GATEWAY_NAMESPACE"] == "vision"
 
 
+def writable_leases(role: Json) -> set[str]:
+    """Return the names of the Leases that a role may patch; the scheduler's are beside them."""
+    return {
+        name
+        for rule in role["rules"]
+        if "leases" in rule["resources"] and "patch" in rule["verbs"]
+        for name in rule.get("resourceNames", ["*"])
+    }
+
+
 def deployed_rules(suffix: str) -> list[Json]:
     """Return the rules of a role in deploy/gateway-rbac.yaml."""
     [role] = [
@@ -125,6 +136,14 @@ def test_pods_need_the_guards() -> None:
     """Without the policy, writing FunctionServers would give the right to create any pod."""
     with pytest.raises(RefusedError, match=r"gateway\.pods\.namespaces needs guards\.enabled"):
         render(gateway={"pods": {"namespaces": ["vision"]}}, guards={"enabled": False})
+
+
+@pytest.mark.slow
+def test_pods_are_in_the_namespace_that_is_served() -> None:
+    """In another one the gateway would have the right to create pods, and no use for it."""
+    assert installed(namespace="vision", pods={"namespaces": ["vision"]})
+    with pytest.raises(RefusedError, match=r"speech is not gateway\.namespace, vision"):
+        installed(namespace="vision", pods={"namespaces": ["vision", "speech"]})
 
 
 @pytest.mark.slow
@@ -198,6 +217,7 @@ def test_several_replicas() -> None:
     role = one(objects, "Role", "-gateway-replicas")
     assert role["metadata"]["namespace"] == "serving"
     assert role["rules"] == deployed_rules("-replicas")
+    assert writable_leases(role) == {f"esg-gateway-shard-{shard}" for shard in range(SHARDS)}
     assert one(objects, "PodDisruptionBudget", "-gateway")["spec"]["minAvailable"] == 1
     ingress = one(objects, "NetworkPolicy", "-gateway")["spec"]["ingress"][0]["from"]
     assert {"app.kubernetes.io/component": "gateway"}.items() <= (
@@ -229,6 +249,9 @@ def test_groups_have_gateways_of_their_own() -> None:
     assert variables["-gateway-a"]["ESG_GATEWAY_PEERS"].endswith("component=gateway-a")
     for name in ("-gateway", "-gateway-a"):
         assert "ESG_GATEWAY_HOLDER_IMAGE" in variables[name]
+    assert writable_leases(one(objects, "Role", "-gateway-replicas")) == {
+        f"esg-gateway-{prefix}shard-{shard}" for prefix in ("", "a-") for shard in range(SHARDS)
+    }
 
 
 @pytest.mark.slow

@@ -186,7 +186,7 @@ def test_the_folder_of_the_daemons_is_for_function_pods_alone(guarded: Api) -> N
     assert PART in refused(guarded, PODS, with_host_path(pod("plain"), ROOT, VOLUME))
     agents = PODS.replace("/default/", f"/{guards_file.NAMESPACE}/")
     assert refused(guarded, agents, with_host_path(pod("agent"), ROOT)) == ""
-    for path in ("/", "/run", f"{ROOT}-other", "/data"):
+    for path in ("/", "/run", f"{ROOT}-other", "/data", "/var/lib/kubelet"):
         assert refused(guarded, PODS, with_host_path(pod("plain"), path)) == "", path
 
 
@@ -194,9 +194,11 @@ def test_a_function_pod_has_no_more_of_its_node(guarded: Api) -> None:
     """It passes as the webhook admits it, but not with host namespaces or the daemons' parents."""
     sound = function_pod()
     assert refused(guarded, PODS, sound) == ""
-    assert refused(guarded, PODS, with_host_path(sound, "/data/models")) == ""
-    for path in ("/", "/.", "/run", "/./run", "/run/esg-scheduler/", "/var/run", "/proc"):
+    kubelet = ("/var/lib", "/var/lib/kubelet", "/var/lib/kubelet/pods", "/var/lib//kubelet/plugins")
+    for path in ("/", "/.", "/run", "/./run", "/run/esg-scheduler/", "/var/run", "/proc", *kubelet):
         assert WHOLE in refused(guarded, PODS, with_host_path(sound, path)), path
+    for path in ("/data/models", "/var/lib/models", "/var/lib/kubelet-models"):
+        assert refused(guarded, PODS, with_host_path(sound, path)) == "", path
     for field in ("hostPID", "hostIPC"):
         assert NEIGHBOURS in refused(guarded, PODS, with_spec(sound, **{field: True})), field
         assert refused(guarded, PODS, with_spec(pod("plain"), **{field: True})) == "", field
@@ -393,8 +395,8 @@ def test_the_claim_of_a_function_pod_is_its_own(guarded: Api) -> None:
         thief = with_claim(document, "other", entry["resourceClaimName"])
         assert FOREIGN_CLAIM in refused(guarded, PODS, thief)
         assert refused(guarded, PODS, with_claim(document, "other", "esg-of-a-user")) == ""
-    unlabelled = deepcopy(owner)
-    del unlabelled["metadata"]["labels"]
+    # Without a request, which another policy refuses: the API server reports either.
+    unlabelled = with_claim(pod("thief"), entry["name"], entry["resourceClaimName"])
     assert FOREIGN_CLAIM in refused(guarded, PODS, unlabelled)
 
 

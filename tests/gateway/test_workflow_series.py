@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduler import __version__
 from scheduler.dispatch.pods import Share
 from scheduler.gateway.metrics import GatewayMetrics, Gauges, PoolGauge
 from scheduler.gateway.pod_demand import PodDemand
@@ -44,6 +45,14 @@ def series_of(metrics):
 def batch_ended(metrics, stage="f"):
     share = Share("NVIDIA A100-SXM4-80GB", 1, 20, 1000)
     metrics.batch_ended(BatchEnded(KEY, stage, 1, 0, share, (0.1,), 0.2, 0.2))
+
+
+def test_a_gateway_names_its_group():
+    """An alert fires for each group of which no gateway is scraped."""
+    for group in ("", "a"):
+        registry = GatewayMetrics(Prices(), PodDemand(lambda: 0.0), group).registry
+        labels = {"version": __version__, "group": group}
+        assert registry.get_sample_value("esg_gateway_info", labels) == 1
 
 
 @pytest.mark.parametrize("kind", [gateway_metrics, Metrics])

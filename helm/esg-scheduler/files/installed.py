@@ -66,7 +66,10 @@ def check_webhook() -> str:
     )
     status, text = send(request, context)
     if status == HTTPStatus.CREATED:
-        raise CheckError("the API server does not call the webhook: it admitted a function pod")
+        raise CheckError(
+            f"the API server does not call the webhook: it admitted a function pod in {namespace}; "
+            "webhook.namespaceSelector, if set, has to select that namespace"
+        )
     message = json.loads(text).get("message", text)
     if "has no FunctionProfile" not in message:
         raise CheckError(f"the API server cannot call the webhook: {message}")

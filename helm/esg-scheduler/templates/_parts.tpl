@@ -3,19 +3,24 @@
 app.kubernetes.io/name: {{ include "esg.chartName" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
-{{/* Labels of the chart have precedence over those of the user. */}}
-{{- define "esg.labels" -}}
-{{- $own := dict
-  "app.kubernetes.io/version" .Chart.AppVersion
-  "app.kubernetes.io/managed-by" .Release.Service
-  "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") -}}
-{{- toYaml (merge (include "esg.selector" . | fromYaml) $own (omit .Values.commonLabels "app.kubernetes.io/component")) -}}
-{{- end -}}
-{{/* Labels of a pod, from a list: the root, its component, and labels of the user. */}}
-{{- define "esg.podLabels" -}}
+{{/* Labels of an object, from a list: the root, and the user's labels of this object. The chart's own have
+     precedence over those, and those over commonLabels. */}}
+{{- define "esg.labelsWith" -}}
 {{- $root := index . 0 -}}
+{{- $own := dict
+  "app.kubernetes.io/version" $root.Chart.AppVersion
+  "app.kubernetes.io/managed-by" $root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_") -}}
+{{- $common := omit $root.Values.commonLabels "app.kubernetes.io/component" -}}
+{{- toYaml (merge (include "esg.selector" $root | fromYaml) $own (index . 1) $common) -}}
+{{- end -}}
+{{- define "esg.labels" -}}
+{{- include "esg.labelsWith" (list . dict) -}}
+{{- end -}}
+{{/* Labels of a component, from a list: the root, the component, and labels of the user. */}}
+{{- define "esg.componentLabels" -}}
 {{- $component := dict "app.kubernetes.io/component" (index . 1) -}}
-{{- toYaml (merge $component (include "esg.labels" $root | fromYaml) (index . 2)) -}}
+{{- toYaml (merge $component (include "esg.labelsWith" (list (index . 0) (index . 2)) | fromYaml)) -}}
 {{- end -}}
 
 {{/* An image, from a dict: root, image (without tag), tag, digest. global.imageRegistry replaces the
@@ -173,6 +178,15 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
     - {port: {{ . }}, protocol: TCP}
     {{- end }}
 - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
+{{- if include "esg.onOpenshift" . }}
+# The port of its DNS pods: policies apply behind the Service.
+- ports: [{port: 5353, protocol: UDP}, {port: 5353, protocol: TCP}]
+{{- end }}
+{{- end -}}
+
+{{- /* Non-empty on OpenShift. */ -}}
+{{- define "esg.onOpenshift" -}}
+{{- if or .Values.openshift.enabled (.Capabilities.APIVersions.Has "security.openshift.io/v1") }}true{{ end }}
 {{- end -}}
 
 {{- /* Non-empty if the gateway's replicas own namespaces by Leases. One replica does, too, if pods are
