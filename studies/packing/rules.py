@@ -12,7 +12,7 @@ from scheduler.placement.candidates import CpuRequest
 from scheduler.placement.options import PlacementPolicy
 from scheduler.placement.placement import place
 from studies.packing import fgd
-from studies.packing.cluster import GPU_MODEL, PackedCluster, PackedPod
+from studies.packing.cluster import GPU_MODEL, WHOLE, PackedCluster, PackedPod
 from studies.packing.fgd import FgdWorkload
 from studies.packing.trace import TracePod
 
@@ -89,16 +89,17 @@ class Fgd(Rule):
     """Fragmentation gradient descent for the workload of the whole trace."""
 
     description = "fragmentation gradient descent, with the whole workload known in advance"
-    step_percent: ClassVar[float] = 0.0
+
+    def cost(self, growth: Int64Array) -> Int64Array:
+        """Return what is compared: the growth of F on each node, as `fgd.growths` has it."""
+        return growth
 
     def choose(self, pod: TracePod, nodes: Int64Array) -> PackedPod:
-        """Choose the node and GPU where F grows least."""
+        """Choose the node and GPU of least cost."""
         cluster = self.cluster
         result = fgd.growths(cluster, self.workload, pod, nodes)
-        growth = result.growth
-        if self.step_percent:
-            growth = np.floor(growth / (self.step_percent * self.workload.total)).astype(np.int64)
-        alike = np.flatnonzero(growth == growth.min())
+        cost = self.cost(result.growth)
+        alike = np.flatnonzero(cost == cost.min())
         free_cpu_milli = cluster.free_cpu_milli[nodes[alike]]
         free_percent = cluster.free_percent[nodes[alike]]
         order = np.lexsort((free_cpu_milli, free_percent, result.free_percent[alike]))
@@ -110,14 +111,20 @@ class Fgd(Rule):
 
 
 class FgdRounded(Fgd):
-    """The same with small differences ignored, as integer scores do: best fit decides more often.
+    """The same by integer scores: best fit decides between nodes of equal score.
 
-    Kubernetes scores nodes in integers, and the published simulator is one of its schedulers. The
-    step is our choice: with it the results come near the published ones.
+    Kubernetes scores nodes in integers from 0 to 100. The public simulator of FGD's authors
+    (hkust-adsl/kubernetes-scheduler-simulator) takes the sigmoid of what F falls by, in GPUs, times
+    100, rounded down. It orders equal nodes by their names.
     """
 
-    description = "the same, with differences below 4 % of a GPU ignored, as integer scores do"
-    step_percent = 4.0
+    description = "the same by integer scores from 0 to 100, as in the simulator of its authors"
+
+    def cost(self, growth: Int64Array) -> Int64Array:
+        """Return the scores, with the opposite sign."""
+        growth_gpus = growth / (WHOLE * self.workload.total)
+        scores = np.floor(100.0 / (1.0 + np.exp(growth_gpus)))
+        return -scores.astype(np.int64)
 
 
 class Pack(Rule):

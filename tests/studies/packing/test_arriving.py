@@ -38,7 +38,9 @@ def test_inflated(pods, capacity, inflation_ratio, seed):
     assert sum(requested) >= inflation_ratio * capacity > sum(requested[:-1])
     assert set(arriving) <= set(pods)
     if sum(arrival.share_percent for arrival in pods) < inflation_ratio * capacity:
-        assert not Counter(pods[:-1]) - Counter(arriving) or arriving[-1].gpus
+        cut_off = Counter(pods) - Counter(arriving)
+        cut_off_percent = sum(arrival.share_percent for arrival in cut_off.elements())
+        assert cut_off_percent < max(arrival.share_percent for arrival in pods)
 
 
 def test_a_seed_draws_its_own_pods():

@@ -54,13 +54,18 @@ def test_json_with_the_curve(esg):
         assert values == sorted(values)
 
 
-def test_pods_without_gpu_by_kube_scheduler(esg):
-    """The option is heeded: nothing changes where every pod asks for a GPU."""
-    ours, both = (
-        json.loads(esg("--rule", "pack", "--json", *options).stdout)["rules"][0]["curve"]
-        for options in ((), ("--cpu-pods", "kube-scheduler"))
-    )
-    assert ours == both
+def test_pods_without_gpu_by_kube_scheduler(esg, tmp_path):
+    """They alone are placed otherwise: on the emptiest node, whose vCPUs a GPU then lacks."""
+    rows = ["c,9000,100,0,0,,LS,0", "g,60000,100,1,1000,,LS,1"]
+    with_cpu_pod = csv_of(tmp_path, PODS_HEADER, rows, "with_cpu_pod.csv")
+
+    def unplaced(*options, **files):
+        done = esg("--rule", "pack", "--json", *options, **files)
+        return json.loads(done.stdout)["rules"][0]["unplaced_gpu"]
+
+    live = ("--cpu-pods", "kube-scheduler")
+    assert (unplaced(pods=with_cpu_pod), unplaced(*live, pods=with_cpu_pod)) == (0, 1)
+    assert unplaced() == unplaced(*live)
 
 
 def test_what_is_wrong_is_told_in_a_line(esg, tmp_path):

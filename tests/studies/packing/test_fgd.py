@@ -1,5 +1,7 @@
 """Fragmentation gradient descent against its definition."""
 
+from math import exp
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -73,3 +75,39 @@ def test_it_takes_the_node_of_least_growth(name):
     cluster.reserve(pod(gpu_percent=50), PackedPod(1, (gpu_row,)))
     rule = RULES[name](cluster, workload, 0)
     assert rule.choose(pod(gpu_percent=50), np.arange(2)) == PackedPod(1, (gpu_row,))
+
+
+@examples(60)
+@given(machines=traces.machines(), placed=traces.pods(), workload=traces.pods(), task=traces.pods())
+def test_rounded_growths_are_scores_of_the_public_simulator(machines, placed, workload, task):
+    """The chosen node has the largest score: the sigmoid of the fall of F in GPUs, of 100."""
+    cluster = PackedCluster(machines)
+    expected = FgdWorkload.of(workload, cluster.models)
+    chance, rule = (
+        RULES[name](cluster, expected, 0) for name in (RuleName.RANDOM, RuleName.FGD_ROUNDED)
+    )
+    for arrival in placed:
+        if len(rows := cluster.nodes_for(arrival)):
+            cluster.reserve(arrival, chance.choose(arrival, rows))
+    nodes = free_nodes(cluster)
+
+    def score(row: int) -> int:
+        after = min(node.fragment(workload) for node in nodes[row].outcomes(task[0]).values())
+        growth_gpus = (after - nodes[row].fragment(workload)) / (100 * len(workload))
+        return int(100 / (1 + exp(growth_gpus)))
+
+    if len(rows := cluster.nodes_for(task[0])):
+        assert score(rule.choose(task[0], rows).node) == max(map(score, rows.tolist()))
+
+
+def test_best_fit_orders_nodes_of_equal_score():
+    """Growths of 1.0 and 0.8 % of a GPU have one score, by which the fullest GPU is taken."""
+    cluster = PackedCluster([machine("n0", gpus=1), machine("n1", gpus=1)])
+    workload = [pod(gpu_percent=percent) for percent in (*[50] * 97, 61, 61, 90)]
+    cluster.reserve(pod(gpu_percent=20), PackedPod(0, (0,)))
+    expected = FgdWorkload.of(workload, cluster.models)
+    exact, rounded = (
+        RULES[name](cluster, expected, 0).choose(pod(gpu_percent=20), np.arange(2)).node
+        for name in (RuleName.FGD, RuleName.FGD_ROUNDED)
+    )
+    assert (exact, rounded) == (1, 0)

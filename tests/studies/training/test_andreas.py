@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from studies.oracles.andreas import lowest_dollars, proxy_dollars, searched_dollars, small_case
+from studies.oracles.andreas import (
+    least_dollars,
+    lowest_dollars,
+    proxy_dollars,
+    searched_dollars,
+    small_case,
+)
 from studies.training.cluster import TrainingCluster, TrainingNode
 from studies.training.environment import WorkloadSource
 from studies.training.environments.andreas import (
@@ -101,7 +107,15 @@ def test_the_search_finds_the_best_order(seed):
     greedy = searched_dollars(case, seed, randomized=False)
     randomized = searched_dollars(case, seed, randomized=True)
     assert lowest_dollars(case) - 1e-9 <= randomized <= greedy
+    assert least_dollars(case) - 1e-9 <= lowest_dollars(case)
     assert greedy <= proxy_dollars(case, {}) or len(case.jobs) > 1
+
+
+def test_the_best_order_is_not_the_least_price():
+    """Brute force over placements shares no rule with the search: here four jobs could all run."""
+    case = small_case(7)
+    assert len(case.jobs) == 4
+    assert least_dollars(case) < 0.1 * lowest_dollars(case)
 
 
 @given(seed=st.integers(0, 50))
