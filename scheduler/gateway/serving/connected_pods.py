@@ -157,6 +157,7 @@ def _dispatched_pod(server_pod: ServerPod, now_ms: float, expected: Pod | None) 
     # A pooled pod joins the slice of its GPU when it is added.
     if expected is not None and expected.share == share and not server_pod.pooled:
         expected.node, expected.gpu = server_pod.node, server_pod.gpu
+        expected.slots = server_pod.server.slots  # they may have changed since
         return expected
     start_ms = math.inf if expected is None else expected.ready_ms
     return Pod(
