@@ -81,11 +81,11 @@ async def test_ready_and_metadata():
 class PlayedTorchServe(PlayedModelServer):
     """A server that has one route besides inference, and an error message of its own."""
 
-    health = 200
+    health, status = 200, 404
 
     async def _exchange(self, reader, writer):
         lines = (await reader.readuntil(b"\r\n\r\n")).decode()
-        status = self.health if lines.startswith("GET /ping ") else 404
+        status = self.health if lines.startswith("GET /ping ") else self.status
         body = b'{"code": 404, "type": "NotFound", "message": "there is no such route"}'
         head = f"HTTP/1.1 {status} Text\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
@@ -100,6 +100,16 @@ async def test_a_server_without_readiness_of_models_is_ready_while_it_is_healthy
         assert not await client.ready("m")
         with pytest.raises(ModelServerError, match=r"answered 404: there is no such route$"):
             await client.metadata("m")
+
+
+@pytest.mark.parametrize("status", [204, 302, 599])
+async def test_a_status_that_is_no_known_error_is_a_bad_answer(status):
+    """Clients could not read an answer with it, or get none."""
+    async with client_of(PlayedTorchServe()) as (client, played):
+        played.status = status
+        with pytest.raises(ModelServerError, match=f"answered {status}: ") as caught:
+            await infer(client)
+        assert caught.value.status == 502
 
 
 @pytest.mark.parametrize(
