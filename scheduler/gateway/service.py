@@ -49,6 +49,7 @@ from scheduler.settings import Settings
 log = structlog.get_logger(__name__)
 MIB = 2**20
 _READY_POLL_S = 0.05
+_UNSERVED_PERIOD_S = 5.0
 
 
 class Link(Protocol):
@@ -221,6 +222,7 @@ class GatewayService:
         """Follow the cluster while inside; at the end, close all connections to pods."""
         works = [self._prepare(), self.link.run(), *(work() for work in self.works)]
         works.append(repeat(self._write_statuses, PERIOD_S))
+        works.append(repeat(self.runtime.refuse_unserved, _UNSERVED_PERIOD_S))
         if self.template_pods is not None:
             works.append(self.template_pods.run())
         if self.replicas is not None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.gateway.discovery.server_pods import ServerPod
@@ -146,10 +146,6 @@ class ConnectedPods:
         """Return the names, without namespace, of pods of a function that refuse connections."""
         pods = self._by_function.get(function, _NO_PODS).values()
         return [c.pod.name.partition("/")[2] for c in pods if c.is_unreachable]
-
-    def unserved(self, functions: Iterable[FunctionKey]) -> list[FunctionKey]:
-        """Return the functions without a ready pod."""
-        return sorted({function for function in functions if self.ready(function) is None})
 
 
 def _dispatched_pod(server_pod: ServerPod, now_ms: float, expected: Pod | None) -> Pod:
