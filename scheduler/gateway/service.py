@@ -120,10 +120,10 @@ class GatewayService:
         self.settings = settings
         self.gateway = gateway
         self.fatal_error = ""
-        self.memory = BodyMemory(gateway.memory_max_mib * MIB)
         self._kernels_ready = False
         self._demand = PodDemand(asyncio.get_running_loop().time)
         self.metrics = GatewayMetrics(settings.prices, self._demand)
+        self.memory = BodyMemory(gateway.memory_max_mib * MIB, self.metrics.front_refused)
         client = environment.model_server
         leases: ReplicaLeases | None = None
         if gateway.peers:
@@ -212,7 +212,7 @@ class GatewayService:
         return TokenAccess(
             self.link.reviews,
             prefilter=token_filter.check,
-            on_refused=self.metrics.access_refused,
+            on_refused=self.metrics.front_refused,
         )
 
     # -- life cycle ------------------------------------------------------------------------------

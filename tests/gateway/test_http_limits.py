@@ -52,6 +52,7 @@ async def test_bodies_beyond_the_bound_are_refused_before_they_are_read():
         status, headers, body = await read_answer(third_reader)
         assert (status, headers["retry-after"]) == (429, "1")
         assert "send the request again later" in error_of(body)
+        assert service.refused == [429]
         service.backend.answer(0)
         assert (await read_answer(reader))[0] == 200
         service.backend.answer(1)
@@ -98,6 +99,7 @@ async def test_a_chunked_body_is_bounded_as_it_comes():
             status, answer_headers, body = await read_answer(reader)
             assert (status, answer_headers["connection"]) == (expected, "close")
             assert "bytes" in error_of(body)
+            assert service.refused == [expected]
             assert service.memory.held_bytes == 0
 
 

@@ -347,11 +347,11 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
             self.invite_body()
 
     def _reserve(self, request: HttpRequest, size_bytes: int) -> None:
-        if request.reserved_bytes + size_bytes > self._limits.body_bytes:
-            raise CallError(
-                413,
-                f"the body has more than {self._limits.body_bytes:,} bytes; send fewer rows",
-            )
+        limit_bytes = self._limits.body_bytes
+        if request.reserved_bytes + size_bytes > limit_bytes:
+            self._memory.on_refused(413)
+            message = f"the body has more than {limit_bytes:,} bytes; send fewer rows"
+            raise CallError(413, message)
         self._memory.reserve(size_bytes)
         request.reserved_bytes += size_bytes
 
