@@ -232,8 +232,8 @@ class GatewayService:
                 # It takes time and memory that a gateway without spans does not need.
                 from scheduler.gateway.call_spans import sending_spans  # noqa: PLC0415
 
-                offset_ms = self.runtime.unix_offset_ms()
-                sending = sending_spans(url, self.runtime.traces, unix_offset_ms=offset_ms)
+                runtime = self.runtime
+                sending = sending_spans(url, runtime.traces, unix_offset_ms=runtime.unix_offset_ms)
                 await stack.enter_async_context(sending)
             stack.push_async_callback(self.runtime.close)
             async with background_tasks(works, self.note_exit):
