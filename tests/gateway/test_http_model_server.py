@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
 
 import numpy as np
 import pytest
 
+from scheduler.gateway.http.exchange import ServerConnection
 from scheduler.gateway.http.model_server import HttpModelServer
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.oip.batch import RowRange
@@ -62,6 +64,20 @@ async def test_concurrent_batches_have_a_connection_each():
         for _ in range(2):
             await asyncio.gather(*(infer(client, number) for number in range(4)))
         assert played.connections == 4
+
+
+async def test_connections_that_the_server_closes_leave_no_memory():
+    """Each has a buffer, and after a rush few of them are used again."""
+    async with client_of(PlayedModelServer(run_ms=20, slots=8)) as (client, played):
+        await asyncio.gather(*(infer(client, number) for number in range(8)))
+        played.cut_connections()
+        await eventually(lambda: not open_connections())
+
+
+def open_connections():
+    """Return the connections that something refers to."""
+    gc.collect()
+    return [item for item in gc.get_objects() if isinstance(item, ServerConnection)]
 
 
 async def test_ready_and_metadata():
