@@ -14,11 +14,15 @@ class BodyMemory:
 
     Attributes:
         limit_bytes: largest sum of the reservations.
+        on_refused: callback with the status of each body that is refused for its size.
         held_bytes: bytes that are reserved now.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(
+        self, limit_bytes: int, on_refused: Callable[[int], None] = lambda _: None
+    ) -> None:
         self.limit_bytes = limit_bytes
+        self.on_refused = on_refused
         self.held_bytes = 0
         self._scarce_bytes = _SCARCE_RATIO * limit_bytes
         self._waiting: deque[Callable[[], None]] = deque()
@@ -35,6 +39,7 @@ class BodyMemory:
             CallError: 429; the bodies held leave no room.
         """
         if self.held_bytes + size_bytes > self.limit_bytes:
+            self.on_refused(429)
             raise CallError(
                 429,
                 f"a body of {size_bytes:,} bytes does not fit: the gateway holds "

@@ -8,7 +8,7 @@ those of the semantic conventions, or begin with ``esg.``.
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -46,10 +46,11 @@ class CallSpans:
 
     Args:
         exporter: receiver of the spans.
-        unix_offset_ms: Unix time at zero of the clock of the traces, ms.
+        unix_offset_ms: returns Unix time at zero of the clock of the traces, ms; it changes when
+            the machine's clock is set.
     """
 
-    def __init__(self, exporter: SpanExporter, *, unix_offset_ms: float) -> None:
+    def __init__(self, exporter: SpanExporter, *, unix_offset_ms: Callable[[], float]) -> None:
         resource = Resource.create({"service.name": "esg-gateway", "service.version": __version__})
         self._ids = _TraceIds()
         self._provider = TracerProvider(
@@ -57,7 +58,8 @@ class CallSpans:
         )
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("esg-scheduler", __version__)
-        self._unix_offset_ms = unix_offset_ms
+        self._read_offset_ms = unix_offset_ms
+        self._offset_ms = 0.0  # for one call, so that its spans fit together
         self._traces: queue.Queue[CallTrace | None] = queue.Queue(QUEUE_MAX)
         self._thread = threading.Thread(target=self._run, name="call-spans", daemon=True)
         self._thread.start()
@@ -83,6 +85,7 @@ class CallSpans:
                 log.exception("spans of a call cannot be created")
 
     def _send(self, trace: CallTrace) -> None:
+        self._offset_ms = self._read_offset_ms()
         parent = TraceContextTextMapPropagator().extract({"traceparent": trace.traceparent})
         cause = call_report.cause(trace, call_report.parts_ms(trace))
         self._ids.next_trace_id = int(trace.trace_id, 16)
@@ -166,12 +169,12 @@ class CallSpans:
         )
 
     def _ns(self, time_ms: float) -> int:
-        return round((time_ms + self._unix_offset_ms) * _NS_PER_MS)
+        return round((time_ms + self._offset_ms) * _NS_PER_MS)
 
 
 @asynccontextmanager
 async def sending_spans(
-    url: str, traces: TraceRing, *, unix_offset_ms: float
+    url: str, traces: TraceRing, *, unix_offset_ms: Callable[[], float]
 ) -> AsyncIterator[None]:
     """Send spans of new traces to an OTLP receiver over HTTP while inside; at the end all are sent.
 

@@ -186,8 +186,8 @@ class GatewayMetrics(WorkflowMetrics):
         if status in _UNSERVED:
             self._unserved(workflow)
 
-    def access_refused(self, status: int) -> None:
-        """Count a call that its token, or the lack of one, did not allow."""
+    def front_refused(self, status: int) -> None:
+        """Count a call that came to no backend: for its token or the lack of one, or its body."""
         self.refused.labels(status).inc()
 
     def batch_ended(self, batch: BatchEnded) -> None:

@@ -78,6 +78,7 @@ async def _serving_http(service: GatewayService) -> AsyncIterator[None]:
             forwarded=None if replicas is None else replicas.forwarded,
             namespace=gateway.default_namespace,
             access=service.access,
+            on_refused=service.metrics.front_refused,
         )
         limits = HttpLimits(
             body_bytes=gateway.body_max_mib * MIB,
@@ -103,7 +104,10 @@ async def _serving_grpc(service: GatewayService, port: int) -> AsyncIterator[Non
         tls = _tls_context(gateway, stack, ALPN)
         listener = listen((gateway.host, port), "ESG_GATEWAY_HOST, ESG_GATEWAY_GRPC_PORT")
         front = GrpcFront(
-            service.backend, namespace=gateway.default_namespace, access=service.access
+            service.backend,
+            namespace=gateway.default_namespace,
+            access=service.access,
+            on_refused=service.metrics.front_refused,
         )
         limits = GrpcLimits(
             message_bytes=gateway.body_max_mib * MIB,

@@ -49,6 +49,7 @@ from scheduler.settings import Settings
 log = structlog.get_logger(__name__)
 MIB = 2**20
 _READY_POLL_S = 0.05
+_UNSERVED_PERIOD_S = 5.0
 
 
 class Link(Protocol):
@@ -119,10 +120,10 @@ class GatewayService:
         self.settings = settings
         self.gateway = gateway
         self.fatal_error = ""
-        self.memory = BodyMemory(gateway.memory_max_mib * MIB)
         self._kernels_ready = False
         self._demand = PodDemand(asyncio.get_running_loop().time)
         self.metrics = GatewayMetrics(settings.prices, self._demand, gateway.group)
+        self.memory = BodyMemory(gateway.memory_max_mib * MIB, self.metrics.front_refused)
         client = environment.model_server
         leases: ReplicaLeases | None = None
         if gateway.peers:
@@ -211,7 +212,7 @@ class GatewayService:
         return TokenAccess(
             self.link.reviews,
             prefilter=token_filter.check,
-            on_refused=self.metrics.access_refused,
+            on_refused=self.metrics.front_refused,
         )
 
     # -- life cycle ------------------------------------------------------------------------------
@@ -221,6 +222,7 @@ class GatewayService:
         """Follow the cluster while inside; at the end, close all connections to pods."""
         works = [self._prepare(), self.link.run(), *(work() for work in self.works)]
         works.append(repeat(self._write_statuses, PERIOD_S))
+        works.append(repeat(self.runtime.refuse_unserved, _UNSERVED_PERIOD_S))
         if self.template_pods is not None:
             works.append(self.template_pods.run())
         if self.replicas is not None:
@@ -230,8 +232,8 @@ class GatewayService:
                 # It takes time and memory that a gateway without spans does not need.
                 from scheduler.gateway.call_spans import sending_spans  # noqa: PLC0415
 
-                offset_ms = self.runtime.unix_offset_ms()
-                sending = sending_spans(url, self.runtime.traces, unix_offset_ms=offset_ms)
+                runtime = self.runtime
+                sending = sending_spans(url, runtime.traces, unix_offset_ms=runtime.unix_offset_ms)
                 await stack.enter_async_context(sending)
             stack.push_async_callback(self.runtime.close)
             async with background_tasks(works, self.note_exit):

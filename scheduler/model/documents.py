@@ -175,7 +175,9 @@ class GridPoint(DocumentModel):
 class ProfiledConfiguration(GridPoint):
     """One measured point: the latency of a whole batch under one configuration."""
 
-    latency_ms: Milliseconds = Field(description="time of one whole batch, ms")
+    latency_ms: Milliseconds = Field(
+        description="time of one whole batch, ms: mean or median of many runs"
+    )
     p95_ms: Milliseconds | None = Field(
         default=None,
         description="95th percentile of that time, ms, where it was measured; at least latencyMs",
@@ -193,8 +195,8 @@ class ProfiledConfiguration(GridPoint):
         latency_ms = info.data.get("latency_ms")
         if p95_ms is not None and latency_ms is not None and p95_ms < latency_ms:
             raise ValueError(
-                f"is below latencyMs, {latency_ms:g} ms; give the mean as latencyMs, and the 95th "
-                "percentile of the same runs as p95Ms, or leave p95Ms out"
+                f"is below latencyMs, {latency_ms:g} ms; give the mean or median as latencyMs, and "
+                "the 95th percentile of the same runs as p95Ms, or leave p95Ms out"
             )
         return p95_ms
 

@@ -123,7 +123,7 @@ def _input(entry: Mapping[str, Any]) -> InputSignature:
         return InputSignature(described, None, ())
     try:
         shape = tuple([int(size) for size in sizes])  # JSON of int64 values may have texts
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return InputSignature(described, None, ())
     return InputSignature(described, shape, shape[1:])
 

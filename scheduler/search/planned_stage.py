@@ -40,7 +40,7 @@ class PlannedStage:
     @property
     def to_plan_ms(self) -> float:
         """Time that the plan may use for the remaining stages."""
-        return self.slack_ms / (1 + self.margin_ratio)
+        return (self.slack_ms - self.plan.later_waits_ms) / (1 + self.margin_ratio)
 
     @property
     def in_time(self) -> bool:

@@ -22,6 +22,7 @@ class Gateway:
     backend: BatchingBackend | HeldBackend
     memory: BodyMemory
     connections: ConnectionSet
+    refused: list[int]
     played: PlayedModelServer | None = None
 
     async def raw(self, data, *, timeout_s=60):
@@ -56,18 +57,19 @@ async def gateway(played=None, *, binary=True, rows_max=8, slots=2, **options):
 @contextlib.asynccontextmanager
 async def front(backend, *, memory_bytes=2**30, limits=None, tls=None, **options):
     """Serve a backend; at the end, no memory is held."""
-    memory = BodyMemory(memory_bytes)
+    refused = []
+    memory = BodyMemory(memory_bytes, refused.append)
     listener = listen(("127.0.0.1", 0), "ESG_TEST")
     port = listener.getsockname()[1]
     serving = serving_http(
-        HttpFront(backend, **options),
+        HttpFront(backend, on_refused=refused.append, **options),
         listener,
         memory=memory,
         limits=limits or HttpLimits(),
         tls=tls,
     )
     async with serving as connections:
-        yield Gateway(port, backend, memory, connections)
+        yield Gateway(port, backend, memory, connections, refused)
     await eventually(lambda: memory.held_bytes == 0)
 
 

@@ -26,7 +26,7 @@ def assert_adds_up(report):
     assert sum(report["parts_ms"].values()) == pytest.approx(report["latency_ms"], abs=0.02)
 
 
-def sending(running, url, unix_offset_ms=0.0):
+def sending(running, url, unix_offset_ms=lambda: 0.0):
     """Send the spans of calls while inside; at the end all have been sent."""
     return sending_spans(url, running.runtime.traces, unix_offset_ms=unix_offset_ms)
 
@@ -62,7 +62,7 @@ async def test_spans_are_children_of_the_clients():
     with otlp_receiver() as (url, spans):
         async with bed() as running:
             running.serve("w", {"a": (), "b": ("a",)})
-            async with sending(running, url, unix_offset_ms=1e12):
+            async with sending(running, url, unix_offset_ms=lambda: 1e12):
                 await running.call("w", rows(1), headers=(header,))
                 await running.call("w", rows(1))
     by_id = {span.span_id: span for span in spans}
@@ -79,6 +79,18 @@ async def test_spans_are_children_of_the_clients():
     for span in spans:
         parent = by_id.get(span.parent_id, span)
         assert 1e18 <= parent.begin_ns <= span.begin_ns <= span.end_ns <= parent.end_ns
+
+
+async def test_spans_follow_a_clock_that_is_set():
+    """A node whose clock is set after its start would send all spans with wrong times."""
+    with otlp_receiver() as (url, spans):
+        async with bed() as running:
+            running.serve("w", {"a": ()}, slo_ms=20.0)
+            async with sending(running, url, iter((1e12, 2e12)).__next__):
+                for _ in range(2):
+                    await running.call("w", rows(1), age_ms=30.0)
+    calls = [span for span in spans if span.kind == SpanMessage.SPAN_KIND_SERVER]
+    assert [round(span.begin_ns / 1e18) for span in calls] == [1, 2]
 
 
 async def test_a_late_call_without_a_clients_trace_has_one_of_its_own():

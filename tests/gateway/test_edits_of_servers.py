@@ -62,6 +62,17 @@ async def test_an_edit_of_what_connections_depend_on_connects_again(changed):
 
 
 @virtually
+async def test_an_edit_of_slots_reaches_a_pod_that_is_not_there_yet():
+    """It was expected with the former number."""
+    async with gateway() as bed:
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        bed.set_server(slots=2)
+        await bed.first_pod()
+        assert [pod.slots for pod in bed.runtime.dispatcher.pods] == [2]
+
+
+@virtually
 async def test_pods_of_a_template_that_a_selector_replaces_still_serve():
     """They belong to nobody then: the gateway neither warms nor ends them."""
     container = {"name": "c", "image": "i", "ports": [{"containerPort": 8000}]}

@@ -36,6 +36,7 @@ class Chain:
         backend: what answers calls.
         player: the model server.
         memory: the bound on bodies.
+        refused: statuses of requests that came to no backend.
         address: host and port of the front.
         connections: connections of the front's clients.
     """
@@ -45,7 +46,8 @@ class Chain:
 async def chain(*, limits=None, memory_bytes=2**20, tls=None, access=None, **backend_options):
     """Serve; at the end, no memory is held."""
     result = Chain()
-    result.player, result.memory = GrpcPlayer(), BodyMemory(memory_bytes)
+    result.refused = []
+    result.player, result.memory = GrpcPlayer(), BodyMemory(memory_bytes, result.refused.append)
     limits = limits or GrpcLimits(drain_s=0.0)
     listener = listen(("127.0.0.1", 0), "ESG_GRPC_PORT")
     result.address = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -53,7 +55,7 @@ async def chain(*, limits=None, memory_bytes=2**20, tls=None, access=None, **bac
         result.player.serve() as server_port,
         backend_of(GrpcModelServer("127.0.0.1", server_port), **backend_options) as result.backend,
         serving_grpc(
-            GrpcFront(result.backend, access=access),
+            GrpcFront(result.backend, access=access, on_refused=result.refused.append),
             listener,
             memory=result.memory,
             limits=limits,
@@ -253,6 +255,7 @@ async def test_bad_input_gets_a_sentence_and_stops_nothing(body):
         error = await refusal_of(gateway.channel.unary_unary(INFER)(body))
         assert error.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}
         assert "; " in error.details()
+        assert gateway.refused in ([400], [404])
         answer = await gateway.client.infer("double", tensors(1))
         assert answer.as_numpy("y").tolist() == [[2]]
 
@@ -269,6 +272,7 @@ async def test_a_message_above_the_limit_is_refused(logged):
         error = await refusal_of(gateway.channel.unary_unary(INFER)(message(*range(1000))))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "the limit is 1,000; send fewer rows" in error.details()
+        assert gateway.refused == [413]
         assert not logged
 
 
@@ -277,6 +281,7 @@ async def test_a_message_above_the_memory_is_refused():
         error = await refusal_of(gateway.channel.unary_unary(INFER)(message(*range(1000))))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "does not fit" in error.details()
+        assert gateway.refused == [429]
 
 
 async def test_messages_are_read_when_there_is_memory():

@@ -58,6 +58,7 @@ async def test_an_invalid_request_is_answered_with_400(body, headers, words):
             assert status == 400
             assert words in error_of(answer)
         assert service.backend.calls == []
+        assert service.refused == [400, 400]
 
 
 async def test_bytes_tensors_with_lengths_that_lie_are_refused():
@@ -114,6 +115,7 @@ async def test_a_gigabyte_that_is_only_announced_costs_nothing():
         status, headers, body = await read_answer(reader)
         assert (status, headers["connection"]) == (413, "close")
         assert "67,108,864 bytes" in error_of(body)
+        assert service.refused == [413]
         assert service.memory.held_bytes == 0
 
 
@@ -126,6 +128,7 @@ async def test_long_json_is_refused_before_it_is_parsed(rules):
             status, _, body = await service.request("POST", INFER, b" " * (size + 99), headers)
             assert status == 413
             assert "send tensors as binary data" in error_of(body)
+        assert service.refused == [413, 413]
 
 
 async def test_many_values_are_refused_before_they_are_parsed():

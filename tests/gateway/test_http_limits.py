@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from scheduler.gateway import listening
 from scheduler.gateway.calls import CallError
+from scheduler.gateway.http.connection import PIPELINE_MAX
 from scheduler.gateway.http.limits import HttpLimits
 from scheduler.server.certificates import Certificates
 from tests.gateway.backend import HeldBackend
@@ -50,6 +52,7 @@ async def test_bodies_beyond_the_bound_are_refused_before_they_are_read():
         status, headers, body = await read_answer(third_reader)
         assert (status, headers["retry-after"]) == (429, "1")
         assert "send the request again later" in error_of(body)
+        assert service.refused == [429]
         service.backend.answer(0)
         assert (await read_answer(reader))[0] == 200
         service.backend.answer(1)
@@ -96,7 +99,67 @@ async def test_a_chunked_body_is_bounded_as_it_comes():
             status, answer_headers, body = await read_answer(reader)
             assert (status, answer_headers["connection"]) == (expected, "close")
             assert "bytes" in error_of(body)
+            assert service.refused == [expected]
             assert service.memory.held_bytes == 0
+
+
+async def test_small_chunks_take_no_more_memory_than_is_counted():
+    """An object for each would take twenty times as much."""
+    chunks = 100_000
+    async with (
+        front(HeldBackend()) as service,
+        connection(service.port) as (_, writer),
+    ):
+        writer.write(request_bytes("POST", INFER, headers=[("Transfer-Encoding", "chunked")]))
+        tracemalloc.start()
+        try:
+            writer.write(b"2\r\nab\r\n" * chunks)
+            await eventually(lambda: service.memory.held_bytes == 2 * chunks)
+            assert tracemalloc.get_traced_memory()[0] < 5 * chunks
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [PIPELINE_MAX, PIPELINE_MAX + 100])
+async def test_the_requests_of_a_connection_that_wait_are_bounded(size):
+    """The first one too many is refused after those before it, and ends the connection."""
+    async with (
+        front(HeldBackend()) as service,
+        connection(service.port) as (reader, writer),
+    ):
+        writer.write(REQUEST)
+        await eventually(lambda: service.backend.calls)
+        [client] = service.connections.connections
+        writer.write(request_bytes("GET", "/v2") * size)
+        await eventually(lambda: client.is_ending or size <= PIPELINE_MAX)
+        service.backend.answer(0)
+        for _ in range(1 + PIPELINE_MAX):
+            assert (await read_answer(reader))[0] == 200
+        if size > PIPELINE_MAX:
+            status, headers, _ = await read_answer(reader)
+            assert (status, headers["connection"]) == (429, "close")
+            assert await reader.read() == b""
+
+
+@pytest.mark.usefixtures("_frequent_sweep")
+async def test_a_request_behind_another_one_does_not_end_its_connection():
+    """Its own time is over once it is complete, however long the answer before it takes."""
+    limits = HttpLimits(head_s=0.02)
+    second = request_bytes("GET", "/v2")
+    async with (
+        front(HeldBackend(), limits=limits) as service,
+        connection(service.port) as (reader, writer),
+    ):
+        writer.write(REQUEST)
+        await eventually(lambda: service.backend.calls)
+        [client] = service.connections.connections
+        writer.write(second[:10])
+        await eventually(lambda: client.has_part_of_request)
+        writer.write(second[10:])
+        await asyncio.sleep(0.1)  # the sweep has come by
+        service.backend.answer(0)
+        for _ in range(2):
+            assert (await read_answer(reader))[0] == 200
 
 
 @pytest.mark.parametrize("abortive", [True, False])
@@ -133,6 +196,23 @@ async def test_slow_clients_are_disconnected(sent, status):
         else:
             assert answer.startswith(b"HTTP/1.1 %d " % status)
         await eventually(lambda: not service.connections.connections)
+
+
+@pytest.mark.usefixtures("_frequent_sweep")
+async def test_a_chunk_without_an_end_is_slow():
+    """The time of a body does not begin again with each byte of a chunk's extension."""
+    async with (
+        front(HeldBackend(), limits=HttpLimits(body_s=0.05)) as service,
+        connection(service.port) as (reader, writer),
+    ):
+        chunked = request_bytes("POST", INFER, headers=[("Transfer-Encoding", "chunked")])
+        writer.write(chunked + b"1\r\na\r\n1;")
+        answer = asyncio.ensure_future(read_answer(reader))
+        async with asyncio.timeout(10):
+            while not answer.done():
+                writer.write(b"x")
+                await asyncio.wait((answer,), timeout=0.01)
+        assert answer.result()[0] == 408
 
 
 @pytest.mark.usefixtures("_frequent_sweep")

@@ -94,6 +94,7 @@ async def test_errors_of_long_json_are_answered():
     async with gateway() as service:
         status, _, answer = await service.request("POST", INFER, b"[" + b" " * 50_000)
         assert (status, "JSON header is invalid" in error_of(answer)) == (400, True)
+        assert service.refused == [400]
         body, _ = infer_body(LONG, binary=False)
         path = INFER.replace("double", "triple")
         status, _, answer = await service.request("POST", path, body)

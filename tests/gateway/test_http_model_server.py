@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
 
 import numpy as np
 import pytest
 
+from scheduler.gateway.http.exchange import ServerConnection
 from scheduler.gateway.http.model_server import HttpModelServer
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.oip.batch import RowRange
@@ -64,6 +66,20 @@ async def test_concurrent_batches_have_a_connection_each():
         assert played.connections == 4
 
 
+async def test_connections_that_the_server_closes_leave_no_memory():
+    """Each has a buffer, and after a rush few of them are used again."""
+    async with client_of(PlayedModelServer(run_ms=20, slots=8)) as (client, played):
+        await asyncio.gather(*(infer(client, number) for number in range(8)))
+        played.cut_connections()
+        await eventually(lambda: not open_connections())
+
+
+def open_connections():
+    """Return the connections that something refers to."""
+    gc.collect()
+    return [item for item in gc.get_objects() if isinstance(item, ServerConnection)]
+
+
 async def test_ready_and_metadata():
     """Without a server, a model is not ready, and metadata is an error."""
     async with client_of() as (client, played):
@@ -81,11 +97,11 @@ async def test_ready_and_metadata():
 class PlayedTorchServe(PlayedModelServer):
     """A server that has one route besides inference, and an error message of its own."""
 
-    health = 200
+    health, status = 200, 404
 
     async def _exchange(self, reader, writer):
         lines = (await reader.readuntil(b"\r\n\r\n")).decode()
-        status = self.health if lines.startswith("GET /ping ") else 404
+        status = self.health if lines.startswith("GET /ping ") else self.status
         body = b'{"code": 404, "type": "NotFound", "message": "there is no such route"}'
         head = f"HTTP/1.1 {status} Text\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
@@ -100,6 +116,16 @@ async def test_a_server_without_readiness_of_models_is_ready_while_it_is_healthy
         assert not await client.ready("m")
         with pytest.raises(ModelServerError, match=r"answered 404: there is no such route$"):
             await client.metadata("m")
+
+
+@pytest.mark.parametrize("status", [204, 302, 599])
+async def test_a_status_that_is_no_known_error_is_a_bad_answer(status):
+    """Clients could not read an answer with it, or get none."""
+    async with client_of(PlayedTorchServe()) as (client, played):
+        played.status = status
+        with pytest.raises(ModelServerError, match=f"answered {status}: ") as caught:
+            await infer(client)
+        assert caught.value.status == 502
 
 
 @pytest.mark.parametrize(

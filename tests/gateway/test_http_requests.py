@@ -189,6 +189,7 @@ async def test_health_ready_and_metadata():
         ("POST", "/v2/models/triple/infer", 404, "no workflow"),
         ("GET", "/v2/models/double/infer", 405, "use POST"),
         ("DELETE", "/v2/models/double", 405, "use GET"),
+        ("POST", f"/v2/models/{'d' * 3000}/infer", 414, "no name is so long"),
     ],
 )
 async def test_unknown_paths_are_refused_with_a_sentence(method, path, status, words):

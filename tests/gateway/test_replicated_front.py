@@ -3,7 +3,9 @@
 import asyncio
 from types import SimpleNamespace
 
-from scheduler.gateway.calls import InferAnswer, InferCall
+import pytest
+
+from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
 from scheduler.gateway.replicas.replicated_front import ReplicatedFront
 from scheduler.gateway.replicas.shards import shard_of
 from tests.virtual_loop import virtually
@@ -29,6 +31,14 @@ class LostOwner:
             await asyncio.Event().wait()
         finally:
             self._cut()
+
+
+class LeavingOwner:
+    """A replica that passes its calls on after a minute."""
+
+    async def forward(self, call, now_ms):
+        await asyncio.sleep(60)
+        raise CallMovedError
 
 
 class NewOwner:
@@ -62,3 +72,23 @@ async def test_the_owner_changes_again_while_a_call_is_cut():
     await lost.has_call.wait()
     front.owner_changed(SHARD)
     assert await answer is ANSWER
+
+
+@virtually
+async def test_a_call_waits_for_a_new_owner_however_old_it_is():
+    """The time at the former owner does not count."""
+    owners = ["new", "", "leaving"]
+    peers = {"leaving": LeavingOwner(), "new": NewOwner()}
+    front = front_of(peers, lambda shard: owners[-1])
+    loop = asyncio.get_running_loop()
+    loop.call_later(60, owners.pop)
+    loop.call_later(65, owners.pop)
+    assert await front.submit(InferCall("n", "w", None, None, 0.0, None)) is ANSWER
+
+
+@virtually
+async def test_a_call_without_an_owner_is_refused():
+    """The text says for how long there was none."""
+    front = front_of({}, lambda shard: "")
+    with pytest.raises(CallError, match="has served namespace n for 10 s"):
+        await front.submit(InferCall("n", "w", None, None, 0.0, None))

@@ -1,6 +1,7 @@
 """Requests compared with the metadata of the models that would answer them."""
 
 import asyncio
+from math import inf
 
 import numpy as np
 import pytest
@@ -103,6 +104,7 @@ async def test_shapes_that_one_number_a_row_fits(shape):
         {"inputs": None, "outputs": 5},
         {"inputs": [{"datatype": "FP64"}], "outputs": [5]},
         {"inputs": [{"name": "x", "datatype": "OF_ITS_OWN", "shape": [-1, 1]}]},
+        {"inputs": [{"name": "x", "datatype": "FP64", "shape": [-1, inf]}]},
     ],
 )
 async def test_metadata_that_say_nothing_refuse_nothing(metadata):

@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.dispatch.scaling.share_choice import ShareChoice
 from scheduler.gateway.discovery.function_servers import Discovery
-from scheduler.gateway.discovery.gpu_nodes import GpuNodes
+from scheduler.gateway.discovery.gpu_nodes import GpuNodes, PerGpu
 from scheduler.gateway.scaling.template_pods import TemplatePods
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.names import ANNOTATION_GPUS, LABEL_GATEWAY_GROUP
@@ -216,6 +216,26 @@ def test_a_choice_of_shares_that_fails_concerns_its_namespace_only(monkeypatch, 
     assert len(run_virtually(created())) == 1
     failed = {(entry["event"], entry["namespace"]) for entry in logged if "namespace" in entry}
     assert failed == {("choice of shares failed", "a")}
+
+
+@virtually
+async def test_a_choice_of_shares_that_fails_is_repeated(monkeypatch):
+    """Nothing that changes asks for it once more."""
+    sizes, choices = ShareChoice.sizes, []
+
+    def fail_second(choice):
+        choices.append(choice)
+        if len(choices) == 2:
+            raise ValueError
+        return sizes(choice)
+
+    monkeypatch.setattr(ShareChoice, "sizes", fail_second)
+    gateway = Gateway(GatewaySettings(share="reserved"))
+    async with gateway.running():
+        await asyncio.sleep(5)
+        gateway.template_pods.set_per_gpu(PerGpu(memory_mib={}, vcpus=8.0))
+        await asyncio.sleep(5)
+        assert len(choices) == 3
 
 
 @virtually

@@ -6,8 +6,10 @@ import pytest
 
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.model_server import ModelServerError
+from scheduler.server.background import repeat
 from tests.gateway.harness import eventually
-from tests.gateway.runtime_bed import bed, rows
+from tests.gateway.runtime_bed import bed, rows, workflow
+from tests.virtual_loop import virtually
 
 REFUSED = ModelServerError(503, "cannot connect", retryable=True, is_unreachable=True)
 
@@ -69,6 +71,35 @@ async def test_without_any_pod_a_request_waits_for_its_deadline_alone():
             await running.call("w", rows(1))
         assert (raised.value.status, raised.value.retry_after_s) == (503, 1.0)
         assert running.model("a").batches == [1]
+
+
+@virtually
+async def test_late_requests_are_refused_after_a_minute_without_any_pod():
+    """Those whose deadline is not over wait on, and a pod that is back begins a new minute."""
+    async with bed() as running:
+        running.serve("w", {"a": ()}, slo_ms=1_000.0)
+        running.serve("patient", {"b": ()})
+        for function in ("a", "b"):
+            running.model(function).is_ready = False
+            running.model(function).faults = [REFUSED]
+        running.runtime.set_workflow(workflow("patient", {"b": ()}, slo_ms=600_000.0))
+        upkeep = asyncio.create_task(repeat(running.runtime.refuse_unserved, 5.0))
+        late, patient = running.call("w", rows(1)), running.call("patient", rows(1))
+        await asyncio.sleep(50)
+        assert not late.done()
+        running.model("a").is_ready = True
+        await asyncio.sleep(50)
+        assert await late
+        running.model("a").is_ready = False
+        running.model("a").faults = [REFUSED]
+        late = running.call("w", rows(2))
+        await asyncio.sleep(80)
+        upkeep.cancel()
+        assert str(late.exception()) == str(running.refusal("w"))
+        assert not patient.done()
+        assert running.records.calls == [("w", "miss"), ("w", "dropped")]
+        running.model("b").is_ready = True
+        await patient
 
 
 async def test_another_pod_answers_what_the_last_one_refused():

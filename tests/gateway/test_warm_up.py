@@ -1,6 +1,7 @@
 """The first batch of a pod: zeros of the metadata's shape, or a reason why there is none."""
 
 import asyncio
+from math import inf
 
 import numpy as np
 import pytest
@@ -48,6 +49,7 @@ def test_a_fixed_first_dimension_stays():
         ({"inputs": [tensor(datatype="FP8")]}, "datatype 'FP8'"),
         ({"inputs": [tensor(shape=(-1, -1))]}, r"open shape \[-1, -1\]"),
         ({"inputs": [tensor(shape=())]}, "open shape"),
+        ({"inputs": [tensor(shape=(-1, inf))]}, "no name or shape"),
         ({"inputs": [tensor(shape=(-1, 10**9))]}, "exceeds"),
         ({"inputs": [tensor(shape=(1, 2)), tensor("z")]}, "differ in their first dimension"),
     ],

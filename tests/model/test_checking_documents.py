@@ -156,7 +156,7 @@ FAULTS = {
     "time below zero": (point("latencyMs", -5), f"{POINT_AT}.latencyMs: Input should be greater than 0 (given: -5)"),
     "time infinite": (point("latencyMs", float("inf")), f"{POINT_AT}.latencyMs: Input should be"),
     "p95 of zero": (point("p95Ms", 0), f"{POINT_AT}.p95Ms: Input should be greater than 0"),
-    "p95 below the mean": (point("p95Ms", 99), f"{POINT_AT}.p95Ms: is below latencyMs, 100 ms; give the mean as latencyMs, and the 95th percentile of the same runs as p95Ms, or leave p95Ms out (given: 99)"),
+    "p95 below the mean": (point("p95Ms", 99), f"{POINT_AT}.p95Ms: is below latencyMs, 100 ms; give the mean or median as latencyMs, and the 95th percentile of the same runs as p95Ms, or leave p95Ms out (given: 99)"),
     "share 0": (point("gpuPercent", 0), f"{POINT_AT}.gpuPercent: Input should be greater than or equal to 1 (given: 0)"),
     "share 101": (point("gpuPercent", 101), f"{POINT_AT}.gpuPercent: Input should be less than or equal to 100 (given: 101)"),
     "share a fraction": (point("gpuPercent", 0.5), f"{POINT_AT}.gpuPercent: Input should be a valid integer (given: 0.5); the ratio 0.5 is 50 percent"),

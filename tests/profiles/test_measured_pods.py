@@ -1,11 +1,18 @@
 """Pods that are measured, with an API server that refuses, or does not answer."""
 
+import asyncio
+
 import pytest
 
 from scheduler.cluster.errors import ApiError, NoAnswerError
 from scheduler.model.function_server import FunctionServer
+from scheduler.model.plan import Prices
+from tests.virtual_loop import virtually
 from workbench.profiles import measured_pod as module
+from workbench.profiles.batch_times import Precision, measure_batch
+from workbench.profiles.cluster_measurement import ClusterGrid
 from workbench.profiles.measured_pod import MeasuredPodError, PodShare, measured_pod
+from workbench.profiles.server_measurement import TIMEOUT_MS
 
 FORBIDDEN = ApiError(403, "Forbidden", "cannot touch pods")
 SILENT = NoAnswerError("no route", sent=False)
@@ -70,3 +77,25 @@ async def test_a_pod_that_may_not_be_created():
     with pytest.raises(MeasuredPodError, match=r"refused pod f-\S+: cannot touch"):
         await start(PlayedApi(FORBIDDEN, {}), reports)
     assert not reports
+
+
+@virtually
+async def test_a_pod_outlives_the_slowest_batches_that_are_measured():
+    """Small shares of a GPU take up to the time-out of a batch for each run."""
+    precision = Precision(warm_up_runs=4, limit_s=70.0)
+    grid = ClusterGrid(
+        server=SERVER,
+        gpu_percents=(10,),
+        cpus=(1,),
+        batches=(1, 2),
+        memory_mib=900,
+        inputs={},
+        precision=precision,
+        prices=Prices(),
+    )
+    loop = asyncio.get_running_loop()
+    begin_s = loop.time()
+    for _ in grid.batches:
+        await asyncio.sleep(TIMEOUT_MS / 1000)  # the run before those that are counted
+        await measure_batch(lambda: asyncio.sleep(TIMEOUT_MS / 1000), precision, clock=loop.time)
+    assert loop.time() - begin_s <= grid.life_s(len(grid.batches)) - grid.start_s

@@ -56,6 +56,20 @@ def with_p95(ratios: dict[int, float | None], rules: Rules | None = None) -> Pla
     return Planner(Catalogue.of([*documents.workflows.values(), measured]), rules or Rules())
 
 
+@pytest.mark.parametrize(("objective_ratio", "least_ratio"), [(0.95, 0.934), (0.99, 0.988)])
+@pytest.mark.parametrize("p95_ratio", [1.3, 2.0])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_median_that_is_read_as_the_mean(
+    count: int, p95_ratio: float, objective_ratio: float, least_ratio: float
+) -> None:
+    """The margin makes up for the lower times: docs/algorithm.md has the figures."""
+    path = equal_stages(count, log_normal_spread_ratio(p95_ratio))
+    planned = 1.0 + Margin(path, objective_ratio).ratio
+    sigma = log(p95_ratio) / P95_Z  # of times with a median of 1
+    times = np.exp(sigma * np.random.default_rng(1).standard_normal((400_000, count))).mean(axis=1)
+    assert np.mean(times <= planned) >= least_ratio
+
+
 def margin_ratio(planner: Planner, **fields: object) -> float:
     """Return the derived margin of the first stage."""
     return planner.margin_ratio(plan_request(margin_ratio=None, **fields))

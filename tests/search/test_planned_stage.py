@@ -13,12 +13,19 @@ from tests.search.factories import CHAIN, catalogue
 ROWS = [(1, 1, 10, 100.0), (1, 1, 20, 60.0), (2, 1, 20, 80.0)]
 
 
-def planned(slack_ms: float | None = None, rules: Rules | None = None) -> PlannedStage:
+def planned(
+    slack_ms: float | None = None, rules: Rules | None = None, later_waits_ms: float = 0.0
+) -> PlannedStage:
     """Plan the second of four stages in a row, in a workflow of 1,000 ms."""
     documents = catalogue(CHAIN, [ROWS] * 4)
     planner = Planner(documents, rules or Rules())
     request = PlanRequest(
-        namespace="default", workflow="w", stage="s1", slack_ms=slack_ms, margin_ratio=0.25
+        namespace="default",
+        workflow="w",
+        stage="s1",
+        slack_ms=slack_ms,
+        margin_ratio=0.25,
+        later_waits_ms=later_waits_ms,
     )
     return planned_stage(planner, request, documents.workflow("default", "w"))
 
@@ -37,6 +44,13 @@ def test_stages_follow_one_another_and_so_do_their_parts_of_the_slo():
     assert stage.in_time
     assert isclose(stage.to_plan_ms, 600.0 / 1.25)
     assert not stage.remarks()
+
+
+def test_the_plan_has_no_time_that_is_held_for_waits():
+    """Requests wait at later stages meanwhile."""
+    stage = planned(slack_ms=600.0, later_waits_ms=100.0)
+    assert stage.plan.later_waits_ms == 100.0
+    assert isclose(stage.to_plan_ms, 500.0 / 1.25)
 
 
 def test_a_plan_that_cannot_be_in_time_says_so():

@@ -28,10 +28,10 @@ from workbench.profiles.measured_pod import (
     neighbour_percent,
 )
 from workbench.profiles.measured_points import MeasuredPoint
-from workbench.profiles.server_measurement import MeasuredServer, measure_server
+from workbench.profiles.server_measurement import TIMEOUT_MS, MeasuredServer, measure_server
 
 _DIGITS = 1  # of a cold start in ms: an address is looked for ten times a second
-_MARGIN_S = 120.0  # of a pod's life: warm-ups, and the first batch of each size
+_UNTIMED_RUNS = 3  # of a batch size: the first one, and two that may begin before the limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,8 @@ class ClusterGrid:
 
     def life_s(self, measurements: int) -> float:
         """Return the longest life of a pod that answers a number of measurements, in seconds."""
-        return self.start_s + measurements * (self.precision.limit_s + _MARGIN_S)
+        runs = self.precision.warm_up_runs + _UNTIMED_RUNS
+        return self.start_s + measurements * (self.precision.limit_s + runs * TIMEOUT_MS / 1000)
 
 
 class ClusterMeasurement:

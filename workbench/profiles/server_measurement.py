@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from scheduler.gateway.model_server import ModelServer
 from scheduler.oip.batch import RowRange
@@ -16,7 +16,8 @@ from workbench.profiles.measured_points import MeasuredPoint, times_fields
 
 _MIB = 2**20
 _DIGITS = 6  # of a MiB: a byte
-_TIMEOUT_MS = 60_000.0  # a first batch may compile the model
+TIMEOUT_MS: Final = 60_000.0
+"""Longest time of a batch: the first one may compile the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ def batch_run(
     whole = [RowRange(inputs.batch(rows, binary=client.binary), 0, rows)]
 
     async def run() -> tuple[Tensor, ...]:
-        return await client.infer(model, whole, timeout_ms=_TIMEOUT_MS)
+        return await client.infer(model, whole, timeout_ms=TIMEOUT_MS)
 
     return run
 

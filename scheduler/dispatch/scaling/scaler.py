@@ -248,6 +248,10 @@ class Scaler:
                 function = self._dispatcher.functions[key]
                 target.expected = staffed_count(function, target.busy_pods, self._headroom_ratio)
 
+    def choice_failed(self, choice: ShareChoice) -> None:
+        """Have a choice repeated by the next `share_choices`; the shares stay meanwhile."""
+        self._documents.pop(choice.namespace, None)
+
     def pod_changes(self, now_ms: float) -> PodChanges:
         """Return the pods to start and to stop for the rates and shares that are known."""
         starts: list[tuple[float, PodStart]] = []

@@ -5,7 +5,8 @@ A model's name is the end of its path over HTTP: ``workflow``, ``namespace/workf
 """
 
 from asyncio import Task
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from scheduler import __version__
@@ -14,6 +15,7 @@ from scheduler.gateway.calls import Backend, CallError, Headers, InferCall, chec
 from scheduler.gateway.grpc import reflection
 from scheduler.gateway.grpc.stream import GrpcAnswer, GrpcRequest, Responder
 from scheduler.model.message_text import quoted
+from scheduler.oip.errors import MessageError
 from scheduler.oip.grpc_messages import (
     LIVE,
     MODEL_METADATA,
@@ -58,6 +60,7 @@ class GrpcFront:
         backend: backend that answers the calls.
         namespace: namespace of workflow names without one.
         access: check of the requests' tokens. Default: requests need no token.
+        on_refused: callback with the status of each request that is invalid before the backend.
     """
 
     def __init__(
@@ -66,9 +69,11 @@ class GrpcFront:
         *,
         namespace: str = "default",
         access: TokenAccess | None = None,
+        on_refused: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._backend = backend
         self._access = access
+        self._on_refused = on_refused
         self._namespace = namespace
         self._methods: dict[bytes, _Method] = {
             _path("ServerLive"): self._server_live,
@@ -159,10 +164,20 @@ class GrpcFront:
             check_version(address.workflow, version)
         return address
 
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Report what is invalid inside."""
+        try:
+            yield
+        except (CallError, MessageError) as error:
+            self._on_refused(error.status)
+            raise
+
     async def _infer(self, body: memoryview, request: GrpcRequest) -> GrpcAnswer:
         """Run a workflow; the answer's times are trailing metadata."""
-        name, version = model_of_request(body)
-        namespace, workflow, stage = self._address(name, version)
+        with self._counted():
+            name, version = model_of_request(body)
+            namespace, workflow, stage = self._address(name, version)
         authorization = b""
         if self._access is not None:
             authorization = _authorization(request)
@@ -170,7 +185,8 @@ class GrpcFront:
             if review is not None:
                 await review
         self._backend.check(namespace, workflow, stage, len(body))
-        infer_request = parse_grpc_request(body)
+        with self._counted():
+            infer_request = parse_grpc_request(body)
         limits_ms = [request.timeout_ms]
         if infer_request.timeout_us is not None:
             limits_ms.append(infer_request.timeout_us / 1000)

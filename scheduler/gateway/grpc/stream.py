@@ -168,6 +168,7 @@ class GrpcStream:
         if self.responder is not None:
             limit = min(limit, _SHORT_BYTES_MAX)
         if length > limit:
+            self._memory.on_refused(413)
             raise CallError(
                 413,
                 f"the message has {length:,} bytes, and the limit is {limit:,}; send fewer rows",

@@ -16,6 +16,8 @@ from scheduler.gateway.http.receiver import RequestReceiver
 from scheduler.server.sockets import source_of
 
 _WRITE_BUFFER_BYTES = 64 * 1024  # answers above it are written as they are, without a copy
+PIPELINE_MAX = 64
+"""Requests of one connection that may wait for answers; a read can bring a thousand."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -89,8 +91,16 @@ class HttpConnection(RequestReceiver):
         """Start a request, or queue it behind those before it."""
         if self._running is None and not self._unsent_bytes and not self._queue:
             self._start(request, body)
+        elif len(self._queue) >= PIPELINE_MAX and request.keep_alive:
+            self.release(request)
+            message = (
+                f"{PIPELINE_MAX} requests of this connection wait; receive their answers first"
+            )
+            self.fail(call_error_answer(CallError(429, message)))
         else:
             self._queue.append((request, body))
+            if not self._unsent_bytes:  # its parts have come, and the answer before it takes longer
+                self.deadline_s = inf
             self._follow_reading()
 
     def invite_body(self) -> None:

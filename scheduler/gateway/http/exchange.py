@@ -41,13 +41,19 @@ class ServerConnection(asyncio.BufferedProtocol):
         server: address of the server, for error messages.
         answer_bytes_max: size of the largest body of a response.
         connections: set of the open connections that this one belongs to.
+        idle: those of them without a request, which their owner adds.
     """
 
     def __init__(
-        self, server: str, answer_bytes_max: int, connections: "set[ServerConnection]"
+        self,
+        server: str,
+        answer_bytes_max: int,
+        connections: "set[ServerConnection]",
+        idle: "dict[ServerConnection, None]",
     ) -> None:
         self.is_open = False
         self._connections = connections
+        self._idle = idle
         self._server = server
         self._answer_bytes_max = answer_bytes_max
         self._loop = asyncio.get_running_loop()
@@ -121,6 +127,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Fail the request in flight."""
         self.is_open = False
         self._connections.discard(self)
+        self._idle.pop(self, None)
         self._parser = None
         if self._answers and not self._received_bytes:
             self._end(StaleConnectionError())

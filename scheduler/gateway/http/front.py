@@ -5,7 +5,7 @@ import time
 from asyncio import Future
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from math import isfinite, prod
+from math import prod
 from typing import Any, NamedTuple
 
 import structlog
@@ -19,6 +19,7 @@ from scheduler.gateway.http.messages import (
     HttpRequest,
     call_error_answer,
     error_answer,
+    header_ms,
     json_answer,
 )
 from scheduler.gateway.http.openapi import openapi_document
@@ -132,9 +133,10 @@ class HttpFront:
         rules: rules for requests.
         forwarded: calls that other replicas forward. Default: there are no other replicas.
         access: check of the requests' tokens. Default: requests need no token.
+        on_refused: callback with the status of each request that is invalid before the backend.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         backend: Backend,
         *,
@@ -142,10 +144,12 @@ class HttpFront:
         rules: RequestRules = RequestRules(),  # noqa: B008 - immutable
         forwarded: ForwardedCalls | None = None,
         access: TokenAccess | None = None,
+        on_refused: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._backend = backend
         self._forwarded = forwarded
         self._access = access
+        self._on_refused = on_refused
         self._namespace = namespace
         self._rules = rules
         self._values_max = rules.json_bytes_max // _BYTES_OF_VALUE
@@ -159,7 +163,11 @@ class HttpFront:
         """
         head: _Head | None = request.context
         if head is None:
-            head = request.context = self._read_head(request)
+            try:
+                head = request.context = self._read_head(request)
+            except CallError as error:
+                self._on_refused(error.status)
+                raise
         route = head.route
         if route.action is Action.INFER:
             if self._access is not None:
@@ -181,6 +189,8 @@ class HttpFront:
                 return self._model_metadata(request, respond)
             respond(request, self._status(request.context))
         except (CallError, MessageError) as error:
+            if action is Action.INFER:
+                self._on_refused(error.status)
             respond(request, _failure(error))
         return None
 
@@ -194,12 +204,12 @@ class HttpFront:
         backend, arrived_unix_ms, age_ms, limit_ms = self._backend, None, None, None
         forwarded = self._forwarded if _FORWARDED in headers else None
         if route.action is Action.INFER:
-            limit_ms = _number_ms(headers, _DEADLINE)
+            limit_ms = header_ms(headers, _DEADLINE)
             if forwarded is not None:
                 if forwarded.is_peer(request.source):
-                    age_ms = _number_ms(headers, _FORWARDED)
+                    age_ms = header_ms(headers, _FORWARDED)
             elif self._rules.trust_arrival:
-                arrived_unix_ms = _number_ms(headers, _ARRIVAL)
+                arrived_unix_ms = header_ms(headers, _ARRIVAL)
             self._check_form(headers, request.content_length)
         if forwarded is not None:
             backend = forwarded.backend
@@ -269,9 +279,13 @@ class HttpFront:
         model = head.route.stage or head.route.workflow
         loop = asyncio.get_running_loop()
         try:
-            infer_request = await loop.run_in_executor(
-                _WORKER, parse_request, body, head.header_length, self._values_max
-            )
+            try:
+                infer_request = await loop.run_in_executor(
+                    _WORKER, parse_request, body, head.header_length, self._values_max
+                )
+            except MessageError as error:
+                self._on_refused(error.status)
+                raise
             future = self._call(request, infer_request)
             try:
                 await asyncio.wait((future,))
@@ -335,20 +349,6 @@ class HttpFront:
         else:
             ready = backend.ready(head.namespace, route.workflow, route.stage)
         return json_answer({"ready": True}) if ready else _NOT_READY
-
-
-def _number_ms(headers: dict[bytes, bytes], name: bytes) -> float | None:
-    value = headers.get(name)
-    if value is None:
-        return None
-    try:
-        value_ms = float(value)
-    except ValueError:
-        value_ms = -1.0
-    if not (isfinite(value_ms) and value_ms >= 0):
-        text = quoted(value.decode("latin-1"))
-        raise CallError(400, f"the header {name.decode()} is {text}; send milliseconds from 0")
-    return value_ms
 
 
 def _has_long_json(request: InferRequest, future: "Future[InferAnswer]") -> bool:

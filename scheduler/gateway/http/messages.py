@@ -2,12 +2,13 @@
 
 import asyncio
 from http import HTTPStatus
-from math import ceil
+from math import ceil, isfinite
 from typing import Any, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
 from scheduler.gateway.calls import CallError
+from scheduler.model.message_text import quoted
 
 JSON = b"Content-Type: application/json\r\n"
 _STATUS_LINES = {
@@ -97,6 +98,21 @@ class Application(Protocol):
         Returns:
             A future to cancel when the client hangs up, or None.
         """
+
+
+def header_ms(headers: dict[bytes, bytes], name: bytes) -> float | None:
+    """Return a header's milliseconds; None without it; raises `CallError`."""
+    value = headers.get(name)
+    if value is None:
+        return None
+    try:
+        value_ms = float(value)
+    except ValueError:
+        value_ms = -1.0
+    if not (isfinite(value_ms) and value_ms >= 0):
+        text = quoted(value.decode("latin-1"))
+        raise CallError(400, f"the header {name.decode()} is {text}; send milliseconds from 0")
+    return value_ms
 
 
 def json_answer(value: Any, status: int = 200, header_lines: bytes = b"") -> HttpAnswer:

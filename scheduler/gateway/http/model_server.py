@@ -1,6 +1,7 @@
 """Client of a model server by HTTP, with tensors as binary data or as JSON."""
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,8 @@ from scheduler.oip.message import HEADER_LENGTH, decode
 from scheduler.oip.tensor import Tensor
 
 _OK, _NOT_FOUND = 200, 404
+_ERRORS = frozenset(status for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST)
+"""Statuses that clients get with the text; others mean no error to them, or nothing."""
 _HEADER_LENGTH = HEADER_LENGTH.lower().encode()
 _LENGTH_LINE = b"%b: %%d\r\n" % HEADER_LENGTH.encode()
 _LOOK_UP_S = 5.0  # for an answer without inference
@@ -123,7 +126,7 @@ class HttpModelServer:
     def _check_status(self, response: HttpResponse) -> None:
         if response.status != _OK:
             raise ModelServerError(
-                response.status,
+                response.status if response.status in _ERRORS else 502,
                 f"{self._name} answered {response.status}: {error_text(response.body)}",
             )
 

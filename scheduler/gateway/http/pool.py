@@ -42,7 +42,7 @@ class HttpPool:
         self._answer_bytes_max = answer_bytes_max
         self._tls = tls
         self._connections: set[ServerConnection] = set()
-        self._idle: list[ServerConnection] = []
+        self._idle: dict[ServerConnection, None] = {}  # the last one used at the end
         self._keeps_idle = True
 
     @property
@@ -99,12 +99,12 @@ class HttpPool:
         if not self._keeps_idle:
             connection.close()
         elif connection.is_open:
-            self._idle.append(connection)
+            self._idle[connection] = None
         return response
 
     def _idle_connection(self) -> ServerConnection | None:
         while self._idle:
-            connection = self._idle.pop()
+            connection, _ = self._idle.popitem()
             if connection.is_open:
                 return connection
         return None
@@ -114,7 +114,9 @@ class HttpPool:
         try:
             async with asyncio.timeout(self._connect_s):
                 _, connection = await loop.create_connection(
-                    lambda: ServerConnection(self.name, self._answer_bytes_max, self._connections),
+                    lambda: ServerConnection(
+                        self.name, self._answer_bytes_max, self._connections, self._idle
+                    ),
                     *self._address,
                     ssl=None if self._tls is None else self._tls(),
                 )

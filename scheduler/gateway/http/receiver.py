@@ -63,9 +63,10 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
         self._headers: list[tuple[bytes, bytes]] = []
         self._in_head = False
         self._head_bytes = 0
-        self._chunked_bytes = 0  # of the body of a chunked request, at the last read
+        self._chunked_bytes = -1  # of the body of a chunked request, at the last read; -1: no read
         self._receiving: HttpRequest | None = None
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes] = []  # of a body that comes with its head
+        self._chunks = bytearray()  # not pieces: a client makes chunks as small as it likes
         self._long_body: LongBody | None = None
         self._discard_bytes = 0  # rest of a refused body
         self._parsed: HttpRequest | None = None  # the last one of the parser
@@ -137,7 +138,7 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
         """Begin a request."""
         self._in_head = True
         self._headers = []  # those of a trailer belong to the request before
-        self._head_bytes = self._chunked_bytes = 0
+        self._head_bytes, self._chunked_bytes = 0, -1
 
     def on_url(self, url: bytes) -> None:
         """Add a part of the target."""
@@ -179,13 +180,15 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
         request.received_bytes += len(piece)
         if request.refusal is not None:
             return
-        if request.content_length is None:
-            try:
-                self._reserve(request, len(piece))
-            except CallError as error:
-                self._refuse(request, call_error_answer(error))
-                return
-        self._pieces.append(piece)
+        if request.content_length is not None:
+            self._pieces.append(piece)
+            return
+        try:
+            self._reserve(request, len(piece))
+        except CallError as error:
+            self._refuse(request, call_error_answer(error))
+        else:
+            self._chunks += piece
 
     def on_message_complete(self) -> None:
         """Start the request."""
@@ -305,7 +308,7 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
 
     def _follow_chunks(self, request: HttpRequest, size: int) -> None:
         """Limit what brings no part of the body: trailers, and extensions of chunks."""
-        if request.received_bytes <= size:
+        if self._chunked_bytes < 0:
             self.deadline_s = self._server.loop.time() + self._limits.body_s
         if request.received_bytes > self._chunked_bytes:
             self._head_bytes = 0
@@ -328,7 +331,10 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
 
     def _complete(self, request: HttpRequest) -> None:
         self._receiving = None
-        if request.refusal is None:
+        if request.refusal is None and request.content_length is None:
+            chunks, self._chunks = self._chunks, bytearray()
+            self._finish(request, memoryview(chunks))
+        elif request.refusal is None:
             pieces, self._pieces = self._pieces, []
             self._finish(request, pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
@@ -341,18 +347,18 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
             self.invite_body()
 
     def _reserve(self, request: HttpRequest, size_bytes: int) -> None:
-        if request.reserved_bytes + size_bytes > self._limits.body_bytes:
-            raise CallError(
-                413,
-                f"the body has more than {self._limits.body_bytes:,} bytes; send fewer rows",
-            )
+        limit_bytes = self._limits.body_bytes
+        if request.reserved_bytes + size_bytes > limit_bytes:
+            self._memory.on_refused(413)
+            message = f"the body has more than {limit_bytes:,} bytes; send fewer rows"
+            raise CallError(413, message)
         self._memory.reserve(size_bytes)
         request.reserved_bytes += size_bytes
 
     def _refuse(self, request: HttpRequest, answer: HttpAnswer) -> None:
         """Answer before the body is complete; a short one is discarded, a long one ends all."""
         request.refusal = answer
-        self._pieces = []
+        self._pieces, self._chunks = [], bytearray()
         missing_bytes = (request.content_length or 0) - request.received_bytes
         if (
             request.content_length is None

@@ -14,6 +14,8 @@ _PATHS = (
     "/NAMESPACE may stand in front of each"
 )
 
+_PATH_BYTES_MAX = 2048  # the last 1,024 paths are cached, whoever sent them
+
 
 class Action(Enum):
     """Operations of the protocol."""
@@ -64,14 +66,22 @@ def templates() -> list[tuple[str, Action]]:
     return paths
 
 
-@lru_cache(maxsize=1024)
 def find_route(target: bytes) -> Route:
     """Return the route of a request target.
 
     Raises:
-        CallError: 404; there is no such path.
+        CallError: 404; there is no such path. 414: it is longer than any.
     """
-    text = target.partition(b"?")[0].decode("latin-1")
+    target = target.partition(b"?")[0]
+    if len(target) > _PATH_BYTES_MAX:
+        text = f"the path has {len(target):,} bytes, and no name is so long; use {_PATHS}"
+        raise CallError(414, text)
+    return _route_of(target)
+
+
+@lru_cache(maxsize=1024)
+def _route_of(target: bytes) -> Route:
+    text = target.decode("latin-1")
     route: Route | None
     match [unquote(segment) for segment in text.strip("/").split("/")]:
         case ["openapi.json"]:

@@ -85,6 +85,7 @@ class ReplicatedFront:
         give_up_s = self._loop.time() + _OWNERLESS_S
         while True:
             changed = self._changed[shard]
+            begin_s = self._loop.time()
             try:
                 if self._owned.serves(call.namespace):
                     return await self._owned.submit(call)
@@ -94,6 +95,7 @@ class ReplicatedFront:
             except CallMovedError:
                 pass
             now_s = self._loop.time()
+            give_up_s += now_s - begin_s  # until now it had an owner
             self._check_time(call, now_s, give_up_s)
             try:
                 async with asyncio.timeout(pause_s):

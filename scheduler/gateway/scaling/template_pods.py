@@ -67,12 +67,13 @@ class _LiveScaler:
         return changes
 
     async def choose_shares(self, now_ms: float) -> None:
-        """Choose shares, where rates or documents require it; those of a failed choice stay."""
+        """Choose shares, where rates or documents require it; a failed choice is repeated."""
         for choice in self._scaler.share_choices(now_ms):
             try:
                 sizes = await asyncio.to_thread(choice.sizes)
             except Exception:
                 log.exception("choice of shares failed", namespace=choice.namespace)
+                self._scaler.choice_failed(choice)
             else:
                 self._scaler.set_shares(choice, sizes)
 

@@ -88,7 +88,7 @@ def _zero_tensor(entry: Any, rows: int) -> Tensor:
     try:
         name, datatype, shape = entry["name"], DATATYPES.get(entry["datatype"]), entry["shape"]
         sizes = [int(size) for size in shape]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise NoZerosError("an input in the model's metadata has no name or shape") from None
     if datatype is None or datatype is BYTES:
         raise NoZerosError(f"input {quoted(name)} is of datatype {quoted(entry['datatype'])}")

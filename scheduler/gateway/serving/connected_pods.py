@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.gateway.discovery.server_pods import ServerPod
@@ -147,16 +147,13 @@ class ConnectedPods:
         pods = self._by_function.get(function, _NO_PODS).values()
         return [c.pod.name.partition("/")[2] for c in pods if c.is_unreachable]
 
-    def unserved(self, functions: Iterable[FunctionKey]) -> list[FunctionKey]:
-        """Return the functions without a ready pod."""
-        return sorted({function for function in functions if self.ready(function) is None})
-
 
 def _dispatched_pod(server_pod: ServerPod, now_ms: float, expected: Pod | None) -> Pod:
     share = server_pod.share
     # A pooled pod joins the slice of its GPU when it is added.
     if expected is not None and expected.share == share and not server_pod.pooled:
         expected.node, expected.gpu = server_pod.node, server_pod.gpu
+        expected.slots = server_pod.server.slots  # they may have changed since
         return expected
     start_ms = math.inf if expected is None else expected.ready_ms
     return Pod(

@@ -27,6 +27,7 @@ from scheduler.gateway.serving.pod_probes import PodProbes
 from scheduler.gateway.serving.recorder import CallRecorder
 from scheduler.gateway.serving.served_call import ServedCall
 from scheduler.gateway.serving.served_workflow import ServedWorkflow
+from scheduler.gateway.serving.unserved_calls import UnservedCalls
 from scheduler.gateway.serving.workflow_directory import ColdStartRefusal, WorkflowDirectory
 from scheduler.model.documents import FunctionProfile, OnLate, Workflow
 from scheduler.model.function_server import FunctionServer
@@ -74,6 +75,7 @@ class Runtime:
         self._pods = ConnectedPods(connect)
         self._probes = PodProbes(self._dispatcher, self._pods, self._timer.set)
         self._workflows = WorkflowDirectory(self._pods)
+        self._unserved = UnservedCalls(self._dispatcher, self._workflows)
         self._batches = BatchRunner(
             self._dispatcher,
             self._pods,
@@ -191,6 +193,10 @@ class Runtime:
     def queued_rows(self) -> Mapping[tuple[str, str, str], int]:
         """Return the rows that wait, by namespace, workflow and stage."""
         return self._dispatcher.queued_rows()
+
+    async def refuse_unserved(self) -> None:
+        """Refuse late calls whose functions have no pod for long; call it every few seconds."""
+        self._unserved.refuse(self.now_ms())
 
     async def drain(self, timeout_s: float) -> None:
         """Refuse new calls, and wait until all others are answered."""

@@ -4,7 +4,7 @@ It answers for the path of a request, with the HTTP status of a name that is not
 these workflows are the dispatcher's, in `scheduler.dispatch.namespace_plans`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler.dispatch.pods import FunctionKey
@@ -21,6 +21,13 @@ ColdStartRefusal = Callable[[FunctionKey], str | None]
 def no_cold_starts(function: FunctionKey) -> str:
     """Refuse to wait for a pod of any function."""
     return f"check the pods that the FunctionServer of {function[1]} selects"
+
+
+def no_pod_error(namespace: str, unserved: Mapping[str, str]) -> CallError:
+    """Return the error of a call that needs functions without a pod, each with the reason."""
+    why = next(iter(unserved.values()))
+    message = f"no pod of {listed(list(unserved))} is ready in namespace {namespace}: {why}"
+    return CallError(503, message)
 
 
 class WorkflowDirectory:
@@ -72,13 +79,16 @@ class WorkflowDirectory:
         Raises:
             CallError: 404; the workflow or its stage is not known.
         """
-        functions = self._pods.unserved(self.workflow(namespace, name).called(stage))
-        refusals = {function: self.cold_start_refusal(function) for function in functions}
-        return {
-            function[1]: self._why_not_ready(function) or why
-            for function, why in refusals.items()
-            if why is not None
-        }
+        functions = sorted(set(self.workflow(namespace, name).called(stage)))
+        reasons = {function[1]: self.why_unserved(function) for function in functions}
+        return {function: why for function, why in reasons.items() if why is not None}
+
+    def why_unserved(self, function: FunctionKey) -> str | None:
+        """Return why no pod of a function is ready; None: one is, or a call can wait for one."""
+        if self._pods.ready(function) is not None:
+            return None
+        why = self.cold_start_refusal(function)
+        return why and (self._why_not_ready(function) or why)
 
     def _why_not_ready(self, function: FunctionKey) -> str:
         names = self._pods.unreachable(function)
@@ -98,11 +108,7 @@ class WorkflowDirectory:
             return
         unserved = self.unserved(namespace, name, stage)
         if unserved:
-            raise CallError(
-                503,
-                f"no pod of {listed(list(unserved))} is ready in namespace {namespace}: "
-                f"{next(iter(unserved.values()))}",
-            )
+            raise no_pod_error(namespace, unserved)
 
     async def metadata(self, namespace: str, name: str, stage: str | None) -> dict[str, Any]:
         """Return the protocol's metadata: inputs of the first stages, outputs of the last ones.
