@@ -168,14 +168,16 @@ def measured(data: Path) -> dict[str, Profiles]:
     }
 
 
-class Served(NamedTuple):
+class StepOutcome(NamedTuple):
     """One run of a case."""
 
     result: Result
     records: list[RequestRecord]
 
 
-def served(profiles: Profiles, case: StepCase, seed: int, headroom_ratio: float = 0.0) -> Served:
+def served(
+    profiles: Profiles, case: StepCase, seed: int, headroom_ratio: float = 0.0
+) -> StepOutcome:
     """Run one case."""
     records: list[RequestRecord] = []
     policy, changes = PODS[case.pods]
@@ -199,12 +201,12 @@ def served(profiles: Profiles, case: StepCase, seed: int, headroom_ratio: float 
         rates_rps=dict.fromkeys(workflows, rate_rps / len(workflows)),
         observers=Observers(on_request=records.append),
     )
-    return Served(result, records)
+    return StepOutcome(result, records)
 
 
-def outcomes(profiles: Profiles, case: StepCase, seeds: int) -> tuple[float, list[Served]]:
+def outcomes(profiles: Profiles, case: StepCase, seeds: int) -> tuple[float, list[StepOutcome]]:
     """Run a case with each seed; return the headroom, and the runs with it."""
-    tried: dict[float, tuple[float, list[Served]]] = {}  # by the hit ratio before the step
+    tried: dict[float, tuple[float, list[StepOutcome]]] = {}  # by the hit ratio before the step
     for headroom_ratio in HEADROOM_RATIOS if case.pods in WITH_HEADROOM else (0.0,):
         runs = [served(profiles, case, seed, headroom_ratio) for seed in range(seeds)]
         hit_ratio = hit_ratio_in(runs, *STEADY_S)
@@ -214,7 +216,7 @@ def outcomes(profiles: Profiles, case: StepCase, seeds: int) -> tuple[float, lis
     return tried[max(tried)]
 
 
-def hit_ratio_in(runs: Sequence[Served], begin_s: float, end_s: float) -> float:
+def hit_ratio_in(runs: Sequence[StepOutcome], begin_s: float, end_s: float) -> float:
     """Return the part in time of the requests that arrive in these seconds after the step."""
     hits = [
         record.outcome == "hit"
