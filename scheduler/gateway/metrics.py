@@ -187,7 +187,7 @@ class GatewayMetrics(WorkflowMetrics):
             self._unserved(workflow)
 
     def front_refused(self, status: int) -> None:
-        """Count a call that came to no backend: for its token or the lack of one, or its body."""
+        """Count a call that came to no backend: for its token or body, or for want of an owner."""
         self.refused.labels(status).inc()
 
     def batch_ended(self, batch: BatchEnded) -> None:

@@ -165,7 +165,9 @@ class GatewayService:
             self.nodes = GpuNodes(self.template_pods.set_per_gpu)
         self.replicas: ReplicatedGateway | None = None
         if leases is not None:
-            self.replicas = ReplicatedGateway(leases, self.runtime, pools or self.runtime, pools)
+            self.replicas = ReplicatedGateway(
+                leases, self.runtime, pools or self.runtime, pools, self.metrics.front_refused
+            )
         gate = self.replicas.gate if self.replicas else None
         self.documents = ServedDocuments(
             gate or self.runtime,

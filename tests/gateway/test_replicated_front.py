@@ -48,12 +48,13 @@ class NewOwner:
         return ANSWER
 
 
-def front_of(peers, owner):
+def front_of(peers, owner, on_refused=lambda _: None):
     """Return the front of a replica without shards."""
     loop = asyncio.get_running_loop()
     runtime = SimpleNamespace(now_ms=lambda: 1000 * loop.time())
     owned = SimpleNamespace(serves=lambda namespace: False)
-    return ReplicatedFront(runtime, owned, None, SimpleNamespace(peer=peers.get), owner)
+    peers = SimpleNamespace(peer=peers.get)
+    return ReplicatedFront(runtime, owned, None, peers, owner, on_refused=on_refused)
 
 
 @virtually
@@ -88,7 +89,11 @@ async def test_a_call_waits_for_a_new_owner_however_old_it_is():
 
 @virtually
 async def test_a_call_without_an_owner_is_refused():
-    """The text says for how long there was none."""
-    front = front_of({}, lambda shard: "")
+    """The text says for how long there was none, and the refusals are counted."""
+    refused = []
+    front = front_of({}, lambda shard: "", refused.append)
     with pytest.raises(CallError, match="has served namespace n for 10 s"):
         await front.submit(InferCall("n", "w", None, None, 0.0, None))
+    with pytest.raises(CallError, match="limit of 500 ms"):
+        await front.submit(InferCall("n", "w", None, None, front.now_ms(), 500.0))
+    assert refused == [503, 504]

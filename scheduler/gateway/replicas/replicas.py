@@ -83,6 +83,7 @@ class ReplicatedGateway:
         runtime: answers calls; its connections to pods are those of the fence of `leases`.
         pods: listener of servers and their pods.
         pool: listener of pods of templates, if the gateway creates pods.
+        on_refused: callback with the status of each call that is given up without an owner.
     """
 
     def __init__(
@@ -91,11 +92,19 @@ class ReplicatedGateway:
         runtime: Runtime,
         pods: Listener,
         pool: PoolListener | None = None,
+        on_refused: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._leases = leases
         self.gate = ShardGate(runtime, pods, pool)
         self.owned = OwnedShards(runtime, self.gate, leases.fence)
-        self.front = ReplicatedFront(runtime, self.owned, self.gate, leases.peers, leases.owner)
+        self.front = ReplicatedFront(
+            runtime,
+            self.owned,
+            self.gate,
+            leases.peers,
+            leases.owner,
+            on_refused=on_refused,
+        )
         self._keeper = LeaseKeeper(
             leases.client,
             ownership=leases.ownership,

@@ -28,21 +28,25 @@ class ReplicatedFront:
         gate: gate, which has the workflows of all shards.
         peers: connections to the other replicas.
         owner: returns the name of a shard's owner; empty without an owner.
+        on_refused: callback with the status of each call that is given up without an owner.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         runtime: Backend,
         owned: OwnedShards,
         gate: ShardGate,
         peers: Peers,
         owner: Callable[[int], str],
+        *,
+        on_refused: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._runtime = runtime
         self._owned = owned
         self._gate = gate
         self._peers = peers
         self._owner = owner
+        self._on_refused = on_refused
         self._changed = [asyncio.Event() for _ in range(SHARDS)]
         self._forwarded: list[set[Timeout]] = [set() for _ in range(SHARDS)]
         self._calls: set[asyncio.Task[InferAnswer]] = set()
@@ -96,7 +100,11 @@ class ReplicatedFront:
                 pass
             now_s = self._loop.time()
             give_up_s += now_s - begin_s  # until now it had an owner
-            self._check_time(call, now_s, give_up_s)
+            try:
+                self._check_time(call, now_s, give_up_s)
+            except CallError as error:
+                self._on_refused(error.status)
+                raise
             try:
                 async with asyncio.timeout(pause_s):
                     await changed.wait()
