@@ -105,7 +105,7 @@ class ExecutorEnvironment(JobEnvironment[ExecutorJob]):
             raise ImpossiblePlacementError(
                 f"at {now_s:,.6g} s: job {job.name}: the executor of node "
                 f"{self.cluster.node_of[executor]} runs a task until {end_s:,.6g} s and cannot be "
-                "taken; correct the policy"
+                "taken; choose a policy that takes no GPUs from running jobs"
             )
         for executor in placement.gpus:
             if self._jobs_of.get(executor) != job.name:
