@@ -5,8 +5,7 @@ A model's name is the end of its path over HTTP: ``workflow``, ``namespace/workf
 """
 
 from asyncio import Task
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from scheduler import __version__
@@ -164,20 +163,14 @@ class GrpcFront:
             check_version(address.workflow, version)
         return address
 
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        """Report what is invalid inside."""
+    async def _infer(self, body: memoryview, request: GrpcRequest) -> GrpcAnswer:
+        """Run a workflow; the answer's times are trailing metadata."""
         try:
-            yield
+            name, version = model_of_request(body)
+            namespace, workflow, stage = self._address(name, version)
         except (CallError, MessageError) as error:
             self._on_refused(error.status)
             raise
-
-    async def _infer(self, body: memoryview, request: GrpcRequest) -> GrpcAnswer:
-        """Run a workflow; the answer's times are trailing metadata."""
-        with self._counted():
-            name, version = model_of_request(body)
-            namespace, workflow, stage = self._address(name, version)
         authorization = b""
         if self._access is not None:
             authorization = _authorization(request)
@@ -185,8 +178,11 @@ class GrpcFront:
             if review is not None:
                 await review
         self._backend.check(namespace, workflow, stage, len(body))
-        with self._counted():
+        try:
             infer_request = parse_grpc_request(body)
+        except MessageError as error:
+            self._on_refused(error.status)
+            raise
         limits_ms = [request.timeout_ms]
         if infer_request.timeout_us is not None:
             limits_ms.append(infer_request.timeout_us / 1000)
