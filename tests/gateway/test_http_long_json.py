@@ -19,7 +19,8 @@ class Held:
     """A function that waits until the test lets it go on.
 
     Attributes:
-        began, goes_on: its states.
+        began: event of its first call.
+        goes_on: event that lets its calls end.
     """
 
     def __init__(self, function):

@@ -91,7 +91,7 @@ class HttpConnection(RequestReceiver):
         """Start a request, or queue it behind those before it."""
         if self._running is None and not self._unsent_bytes and not self._queue:
             self._start(request, body)
-        elif len(self._queue) >= PIPELINE_MAX and request.keep_alive:
+        elif len(self._queue) >= PIPELINE_MAX and request.keep_alive:  # `fail` sends the last one
             self.release(request)
             message = (
                 f"{PIPELINE_MAX} requests of this connection wait; receive their answers first"

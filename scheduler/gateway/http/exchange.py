@@ -41,7 +41,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         server: address of the server, for error messages.
         answer_bytes_max: size of the largest body of a response.
         connections: set of the open connections that this one belongs to.
-        idle: those of them without a request, which their owner adds.
+        idle: open connections without a request, which their owner adds.
     """
 
     def __init__(
