@@ -266,7 +266,7 @@ several GPUs, which neither `fgd` nor the measure expects here:
 
 `defrag` grants {signed(gain(outcome.single, fgd))} points more than `fgd`, and
 {signed(gain(outcome.single, rounded))} more than `fgd-rounded`. An `fgd` that expects the pods of
-several GPUs all the same grants 0.6 points more than here: it keeps GPUs whole that others use.
+several GPUs all the same keeps GPUs whole for them.
 
 ## Pods without a GPU placed by kube-scheduler
 
