@@ -95,7 +95,7 @@ $(QUICK_ROOMS:%=test-quick-%): test-quick-%: setup
 	@$(LATER) $(QUICK) $(call rooms,$*)
 
 .PHONY: test
-test: setup $(CHECKERS) $(MODEL_SERVERS) ## everything: lint, all tests, the search without its compiler, the gateway with one, the wheel (needs Go; on kind where it can be)
+test: setup $(CHECKERS) ## what a change must pass: lint, all tests but the nightly ones, the search without its compiler, the wheel (needs Go; on kind where it can be)
 	@$(KEEP_GOING) lint test-programs test-all
 
 # Programs are built before the tests: a cold build may take longer than a test may.
@@ -104,15 +104,23 @@ test-programs: setup
 	@if command -v go >/dev/null || [ "$$CI" = true ]; then $(BIN)/python -m tests.testbed.binaries >/dev/null; fi
 	@if $(BIN)/python -m tests.testbed.machine_requirements; then $(MAKE) --no-print-directory kind-parts; else [ "$$CI" != true ]; fi
 
-# The suites on kind mostly wait, so they and the runs after them share the machine with the other tests.
-# They run in a session of their own that ends with this one; their output follows at the end.
-.PHONY: test-all
+# The suites on kind and on the control plane mostly wait, so they and the runs after them share the machine with the other
+# tests. Each lane has a session of its own that ends with this one; its output follows at the end.
+.PHONY: test-all test-lane-kind test-lane-control-plane
 test-all: setup
-	@mkdir -p build; setsid $(KEEP_GOING) test-node test-nojit test-wheel test-compiled > build/background.log 2>&1 & background=$$!; \
-	trap "kill -- -$$background" INT TERM; \
-	$(BIN)/pytest --ignore tests/node; foreground_status=$$?; \
-	wait $$background; background_status=$$?; cat build/background.log; \
-	exit $$((foreground_status ? foreground_status : background_status))
+	@mkdir -p build; lanes=; status=0; \
+	for lane in kind control-plane; do \
+	    setsid $(KEEP_GOING) test-lane-$$lane > build/$$lane.log 2>&1 & lanes="$$lanes $$!"; \
+	done; \
+	trap 'for lane in $$lanes; do kill -- -$$lane; done' INT TERM; \
+	$(BIN)/pytest --ignore tests/node --ignore tests/e2e --durations=20 || status=$$?; \
+	for lane in $$lanes; do wait $$lane || status=$$?; done; \
+	cat build/kind.log build/control-plane.log; exit $$status
+
+test-lane-kind: test-node test-nojit test-wheel
+
+test-lane-control-plane: setup
+	@$(BIN)/pytest tests/e2e --durations=20
 
 # `kind.py` starts Docker where none runs, creates the cluster, runs a command, and deletes both.
 KIND := $(BIN)/python -m tests.testbed.kind
@@ -160,12 +168,17 @@ test-matrix: setup ## render the chart for every supported Kubernetes, install i
 	    $(BIN)/pytest -q -rs -m e2e tests/chart tests/e2e/test_workflows.py tests/e2e/test_resource_claims.py tests/e2e/test_gangs.py || exit 1; \
 	done
 
-# Programs of other projects on the same cluster. Their builds take minutes, so `make test` runs these tests only where
-# the programs are built already, and CI runs them every night.
+# What takes long and rarely breaks. `make test` leaves it out, or runs it only where the programs are built already.
+.PHONY: test-nightly
+test-nightly: setup ## what CI runs every night besides: the compiled form, and beside programs of other projects
+	@$(KEEP_GOING) test-compiled test-neighbours
+
+NEIGHBOURS := e2e/test_karpenter.py e2e/test_kueue.py gateway/test_jaeger.py gateway/test_model_servers.py \
+    gateway/test_torchserve_recipe.py gateway/test_tutorial.py profiles/test_server_start.py
 .PHONY: test-neighbours
-test-neighbours: setup ## beside the real Karpenter and Kueue on a control plane, and with a real Jaeger (needs Go and a C compiler; minutes)
+test-neighbours: setup $(MODEL_SERVERS) ## beside the real Karpenter and Kueue on a control plane, with a real Jaeger, and before real model servers (needs Go and a C compiler; minutes)
 	@$(BIN)/python -m tests.testbed.binaries etcd kube-apiserver kube-controller-manager kube-scheduler kwok karpenter kueue all-in-one >/dev/null
-	@$(BIN)/pytest -q -rs tests/e2e/test_karpenter.py tests/e2e/test_kueue.py tests/gateway/test_jaeger.py
+	@$(BIN)/pytest -q -rs $(addprefix tests/,$(NEIGHBOURS))
 
 .PHONY: test-nojit test-nojit-search test-nojit-placement
 test-nojit: test-nojit-search test-nojit-placement ## the kernels as plain Python: index errors that compiled code hides, every branch of the search

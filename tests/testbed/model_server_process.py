@@ -14,7 +14,6 @@ import pytest
 from tritonclient import grpc, http
 from tritonclient.utils import InferenceServerException
 
-from tests.require import needing
 from tests.testbed import REPOSITORY
 from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
@@ -31,9 +30,9 @@ def program(environment: str, name: str) -> Path:
 
 
 def needing_environment(environment: str) -> pytest.MarkDecorator:
-    """Skip a test where the environment is missing."""
+    """Skip a test where the environment is missing; `make test-neighbours` creates all of them."""
     reason = f"the server is not installed: run `make build/{environment}/.installed`"
-    return needing(program(environment, "python").exists(), reason)
+    return pytest.mark.skipif(not program(environment, "python").exists(), reason=reason)
 
 
 class ModelServerProcess(ABC):
