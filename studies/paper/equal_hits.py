@@ -20,7 +20,7 @@ from studies.paper.evaluation import (
     order_of,
 )
 
-HEADROOM_RATIOS = (-0.9, -0.6, -0.3, 0.0, 0.2, 0.4, 0.8, 1.6)
+HEADROOM_RATIOS = (-0.9, -0.6, -0.3, 0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.2, 1.6, 2.4, 3.2)
 POLICIES = (
     "warm",
     "infless",

@@ -27,6 +27,7 @@ from scheduler.model.documents import OBJECTIVE
 from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search.cost_bound import request_bounds_dollars
 from studies.page import REPOSITORY, markdown_table, update_document
+from studies.paper.equal_hits import HEADROOM_RATIOS
 from studies.plans.warm import documents
 from workbench.profiles.vision_workflows import (
     Assumptions,
@@ -48,7 +49,6 @@ MEASURED_ROOM_RATIO = 8.0  # the same where memory and vCPUs bind, of which B0 k
 STEP_S, END_S = 90, 110
 WINDOWS_S = ((0, 10), (10, 20))
 STEADY_S = (-60, 0)
-HEADROOM_RATIOS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2)
 STEPS = ((10, False), (4, False), (10, True))  # factor, and whether half of the workflows step
 PREFIX = "steps-"  # of the marks in the document
 PODS: Mapping[str, tuple[str, Callable[[int], dict[str, Any]]]] = {  # policy, changes by nodes
@@ -207,7 +207,8 @@ def served(
 def outcomes(profiles: Profiles, case: StepCase, seeds: int) -> tuple[float, list[StepOutcome]]:
     """Run a case with each seed; return the headroom, and the runs with it."""
     tried: dict[float, tuple[float, list[StepOutcome]]] = {}  # by the hit ratio before the step
-    for headroom_ratio in HEADROOM_RATIOS if case.pods in WITH_HEADROOM else (0.0,):
+    ratios = HEADROOM_RATIOS[HEADROOM_RATIOS.index(0.0) :]
+    for headroom_ratio in ratios if case.pods in WITH_HEADROOM else (0.0,):
         runs = [served(profiles, case, seed, headroom_ratio) for seed in range(seeds)]
         hit_ratio = hit_ratio_in(runs, *STEADY_S)
         tried.setdefault(hit_ratio, (headroom_ratio, runs))
