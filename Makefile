@@ -102,7 +102,6 @@ test: setup $(CHECKERS) ## what a change must pass: lint, all tests but the nigh
 .PHONY: test-programs
 test-programs: setup
 	@if command -v go >/dev/null || [ "$$CI" = true ]; then $(BIN)/python -m tests.testbed.binaries >/dev/null; fi
-	@if $(BIN)/python -m tests.testbed.machine_requirements; then $(MAKE) --no-print-directory kind-parts; else [ "$$CI" != true ]; fi
 
 # The suites on kind and on the control plane mostly wait, so they and the runs after them share the machine with the other
 # tests. Each lane has a session of its own that ends with this one; its output follows at the end.

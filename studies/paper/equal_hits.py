@@ -9,6 +9,7 @@ its reserve from the objective of the workflows: it runs once, with the target a
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from studies.headrooms import HEADROOM_RATIOS
 from studies.paper.evaluation import (
     AS_IS,
     SHIPPED,
@@ -20,7 +21,6 @@ from studies.paper.evaluation import (
     order_of,
 )
 
-HEADROOM_RATIOS = (-0.9, -0.6, -0.3, 0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.2, 1.6, 2.4, 3.2)
 POLICIES = (
     "warm",
     "infless",

@@ -26,8 +26,8 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import OBJECTIVE
 from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search.cost_bound import request_bounds_dollars
+from studies.headrooms import HEADROOM_RATIOS
 from studies.page import REPOSITORY, markdown_table, update_document
-from studies.paper.equal_hits import HEADROOM_RATIOS
 from studies.plans.warm import documents
 from workbench.profiles.vision_workflows import (
     Assumptions,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from studies.paper import equal_hits
-from studies.paper.equal_hits import HEADROOM_RATIOS, at_target, next_orders, variant_of
+from studies.headrooms import HEADROOM_RATIOS
+from studies.paper.equal_hits import at_target, next_orders, variant_of
 from studies.paper.evaluation import EvaluationSize, Findings
 
 SIZE = EvaluationSize(minutes=0.01, seeds=2, settings=("strict-light",))
@@ -60,7 +60,7 @@ def test_no_headroom_is_the_policy_as_it_is():
     assert names[0] == "as it is"
     assert len(set(names)) == 3
     assert 0.0 in HEADROOM_RATIOS
-    assert list(HEADROOM_RATIOS) == sorted(equal_hits.HEADROOM_RATIOS)
+    assert list(HEADROOM_RATIOS) == sorted(HEADROOM_RATIOS)
 
 
 def test_the_shipped_policy_runs_once_with_the_target_as_objective():
