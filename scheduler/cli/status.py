@@ -48,7 +48,7 @@ async def _print(url: str, kubeconfig: Path | None, *, watch: bool, as_json: boo
 async def _gpus(url: str, kubeconfig: Path | None) -> Mapping[str, Any]:
     """Return GPUs as the first gateway that can reads them from the extender."""
     try:
-        reports = await read_documents("/v1/gpus", url, kubeconfig)
+        reports = await read_documents("/v1/gpus", url, kubeconfig, is_one_enough=True)
     except GatewayReadError as error:
         return {"nodes": [], "problem": str(error)}
     unset = {"nodes": [], "problem": "set ESG_GATEWAY_EXTENDER_URL of the gateway"}
