@@ -174,7 +174,7 @@ def _delivery(
 def _claims(
     kubelet_root: str, runtime: ContainerRuntime | None, users: NodeUsers | None, root: Path
 ) -> Finding:
-    """Return true if resource claims can give function pods the folders of their GPU."""
+    """Find out if resource claims can give function pods the folders of their GPU."""
     subject = "resource claims"
     info = _node_info(users)
     kubelet, program = str(info.get("kubeletVersion", "")), str(info.get("containerRuntimeVersion"))

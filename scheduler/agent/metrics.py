@@ -151,8 +151,8 @@ def gpu_samples(node: str, gpus: Iterable[AssessedGpu]) -> Iterator[Sample]:
         yield "esg_gpu_memory_bytes", labels, gpu.memory_mib * 2**20
         if problem is not None:
             yield "esg_gpu_unhealthy", (*labels, problem.reason), 1
-            if problem.reason in {"nvml", "lost"}:  # the reading is outdated
-                continue
+        if assessed.is_outdated:
+            continue
         yield "esg_gpu_reset_due", labels, float(bool(device.reset_due))
         for name, value in (
             ("esg_gpu_memory_used_bytes", device.memory_used_bytes),

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,12 +134,8 @@ class Agent:
                 )
             )
 
-            def update(reading: Reading) -> None:
-                self._update(reading, events)
-                self._check_memory(pod_events)
-
             try:
-                with read_gpus(update, every_s=self._settings.read_every_s):
+                with read_gpus(partial(self._update, events), every_s=self._settings.read_every_s):
                     tasks = (
                         link.run(),
                         self._publisher.run(link),
@@ -150,7 +147,7 @@ class Agent:
             finally:
                 await self._leave(link)
 
-    def _update(self, reading: Reading, events: HealthEvents) -> None:
+    def _update(self, events: HealthEvents, reading: Reading) -> None:
         self._outdated = reading.outdated
         self._cuda_version = reading.cuda_version or self._cuda_version
         for xid in reading.xids:
@@ -163,6 +160,7 @@ class Agent:
         while True:
             self._write_grants()
             self._check(events)
+            self._check_memory(pod_events)
             for assessed in self._gpus:
                 uuid = assessed.gpu.uuid
                 pod_events.report_ended(uuid, self._daemon(uuid).clients, self._pods.granted)

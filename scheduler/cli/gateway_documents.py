@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import typer
 
 from scheduler.cluster.api import Api, connect
 from scheduler.cluster.errors import ApiError, ClusterError
@@ -16,6 +17,7 @@ _GATEWAY = "gateway"  # of a group: gateway-GROUP
 # Each node has an agent; the others are few.
 _PODS = {"labelSelector": f"app.kubernetes.io/name=esg-scheduler,{_COMPONENT}!=agent"}
 _HEALTH_PORT = 8890
+_ENDED = {"Succeeded", "Failed"}  # phases of pods that answer no more, as after an eviction
 _TIMEOUT = aiohttp.ClientTimeout(total=10)
 
 
@@ -23,13 +25,18 @@ class GatewayReadError(Exception):
     """No gateway could be read; the message says why, and what to do."""
 
 
-async def read_documents(path: str, url: str, kubeconfig: Path | None) -> dict[str, Any]:
+async def read_documents(
+    path: str, url: str, kubeconfig: Path | None, *, is_one_enough: bool = False
+) -> dict[str, Any]:
     """Return the document of each gateway that has it, by the gateway's name.
+
+    A gateway that cannot be read while others can is a warning.
 
     Args:
         path: path of the document, from ``/v1`` on.
         url: URL of one gateway's health port; empty: all gateways of the cluster.
         kubeconfig: kubeconfig file; None: as `scheduler.cluster.api.connect`.
+        is_one_enough: true if the document of any gateway answers the question.
 
     Raises:
         GatewayReadError: no gateway could be read.
@@ -38,9 +45,14 @@ async def read_documents(path: str, url: str, kubeconfig: Path | None) -> dict[s
         if url:
             return await _read_url(path, url.rstrip("/"))
         async with connect(kubeconfig) as api:
-            return await _read_pods(api, path)
+            documents, problems = await _read_pods(api, path)
     except ClusterError as error:
         raise GatewayReadError(str(error)) from None
+    if problems and not documents:
+        raise GatewayReadError(problems[-1])
+    for problem in () if is_one_enough else problems:
+        typer.echo(f"warning: without {problem}", err=True)
+    return documents
 
 
 def other_port(url: str) -> str:
@@ -72,13 +84,18 @@ async def _read_url(path: str, url: str) -> dict[str, Any]:
         raise GatewayReadError(f"{url}{path} answered no JSON; {other_port(url)}") from None
 
 
-async def _read_pods(api: Api, path: str) -> dict[str, Any]:
+async def _read_pods(api: Api, path: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the documents by pod, and the problems of pods that cannot be read."""
     pods = [
         pod
         for pod in (await api.get("/api/v1/pods", query=_PODS))["items"]
         if pod["metadata"]["labels"].get(_COMPONENT, "").partition("-")[0] == _GATEWAY
+        and (pod.get("status") or {}).get("phase") not in _ENDED
     ]
-    documents, problem = {}, ""
+    if not pods:
+        raise GatewayReadError("the cluster has no gateway pod; give --from URL")
+    documents: dict[str, Any] = {}
+    problems = []
     for pod in pods:
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         proxy = f"/api/v1/namespaces/{namespace}/pods/{name}:{_HEALTH_PORT}/proxy"
@@ -86,11 +103,7 @@ async def _read_pods(api: Api, path: str) -> dict[str, Any]:
             documents[name] = await api.get(proxy + quote(path))
         except ApiError as error:
             if error.status != 404:  # noqa: PLR2004
-                problem = f"pod {namespace}/{name}: {error}"
+                problems.append(f"pod {namespace}/{name}: {error}")
         except ClusterError as error:
-            problem = f"pod {namespace}/{name}: {error}"
-    if not pods:
-        raise GatewayReadError("the cluster has no gateway pod; give --from URL")
-    if not documents and problem:
-        raise GatewayReadError(problem)
-    return documents
+            problems.append(f"pod {namespace}/{name}: {error}")
+    return documents, problems

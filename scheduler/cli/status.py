@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ async def _print(url: str, kubeconfig: Path | None, *, watch: bool, as_json: boo
 async def _gpus(url: str, kubeconfig: Path | None) -> Mapping[str, Any]:
     """Return GPUs as the first gateway that can reads them from the extender."""
     try:
-        reports = await read_documents("/v1/gpus", url, kubeconfig)
+        reports = await read_documents("/v1/gpus", url, kubeconfig, is_one_enough=True)
     except GatewayReadError as error:
         return {"nodes": [], "problem": str(error)}
     unset = {"nodes": [], "problem": "set ESG_GATEWAY_EXTENDER_URL of the gateway"}
@@ -57,15 +58,22 @@ async def _gpus(url: str, kubeconfig: Path | None) -> Mapping[str, Any]:
 def _merged(overviews: Mapping[str, Any], gpus: Mapping[str, Any]) -> dict[str, Any]:
     """Join what the gateways say.
 
-    Each workflow is that of the gateway with most requests, each function that of most pods.
+    Each workflow is that of the gateway with most requests, each function that of most pods. The
+    replicas of a group have one pool in a namespace.
     """
     problems: dict[str, str] = {}
-    pools: dict[str, float] = {}
+    by_group_dollars: dict[tuple[str, str], float] = {}
     for name, overview in overviews.items():
-        pools |= overview["pools"]
+        group = overview["group"]
+        by_group_dollars |= {
+            (group, namespace): dollars for namespace, dollars in overview["pools"].items()
+        }
         problems |= overview["problems"]
         if overview["not_ready"]:
             problems[f"{name} is not ready"] = overview["not_ready"]
+    pools: defaultdict[str, float] = defaultdict(float)
+    for (_, namespace), dollars in by_group_dollars.items():
+        pools[namespace] += dollars
     return {
         "workflows": _largest(overviews, "workflows", "per_s"),
         "functions": _largest(overviews, "functions", "ready"),

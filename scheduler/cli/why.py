@@ -20,7 +20,8 @@ _ROW = "  {:16} {:>4}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}"
 def explain_request(identifier: str, url: str, kubeconfig: Path | None, *, as_json: bool) -> None:
     """Print the report of a request."""
     with failing_on(GatewayReadError):
-        reports = asyncio.run(read_documents(f"/v1/requests/{identifier}", url, kubeconfig))
+        path = f"/v1/requests/{identifier}"
+        reports = asyncio.run(read_documents(path, url, kubeconfig, is_one_enough=True))
     if not reports:
         _late_requests(url, kubeconfig)  # it is a gateway
         fail(

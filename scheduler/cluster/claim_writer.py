@@ -17,6 +17,7 @@ from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.errors import ApiError, ClusterError
 from scheduler.cluster.reflector import Handler
+from scheduler.cluster.resource import NO_CLAIMS
 from scheduler.model.names import CLAIM_DEVICE, CLAIM_DRIVER, CLAIM_POOL, LABEL_CLAIM
 from scheduler.model.pod import resource_claim
 
@@ -26,7 +27,6 @@ API_VERSION = "resource.k8s.io/v1"
 _REQUEST = "grant"
 _CONCURRENT_CLAIMS = 16  # most of the connections remain for binds
 _CONFLICT = 409
-_NO_VERSION = "the API server has no resource.k8s.io/v1; it needs Kubernetes 1.34"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ async def provide_claim(api: Api, claim: PodClaim) -> None:
         stored = await api.post(claim.collection, _new_claim(claim))
     except ApiError as error:
         if error.status != _CONFLICT:
-            raise ClusterError(_NO_VERSION) if error.status == 404 else error from None  # noqa: PLR2004
+            raise ClusterError(NO_CLAIMS) if error.status == 404 else error from None  # noqa: PLR2004
         stored = await api.get(f"{claim.collection}/{claim.name}")
         owners = stored["metadata"].get("ownerReferences") or ()
         if all(owner.get("uid") != claim.pod_uid for owner in owners):

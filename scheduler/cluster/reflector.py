@@ -20,7 +20,8 @@ from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.errors import ApiError, ApiTimeoutError, ClusterError
 from scheduler.cluster.object_list import list_all
-from scheduler.cluster.resource import Resource
+from scheduler.cluster.resource import CLAIMS, NO_CLAIMS, Resource
+from scheduler.model.names import GROUP
 
 log = structlog.get_logger(__name__)
 
@@ -306,7 +307,10 @@ class Reflector:
         self.trouble = None
 
     def _explain(self, error: ClusterError) -> str:
-        if isinstance(error, ApiError) and error.status == 404 and self.resource.group:  # noqa: PLR2004
+        is_absent = isinstance(error, ApiError) and error.status == 404  # noqa: PLR2004
+        if is_absent and self.resource.group == CLAIMS.group:
+            return NO_CLAIMS
+        if is_absent and self.resource.group == GROUP:
             return (
                 f"{self.resource.kind} CRD is not installed: kubectl apply -f deploy/crds/ "
                 "(or `esg crds | kubectl apply -f -`)"

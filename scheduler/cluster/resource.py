@@ -223,6 +223,11 @@ CLAIMS = Resource(
     trim_claim,
     labels=LABEL_CLAIM,
 )
+NO_CLAIMS = (
+    "the API server has no resource.k8s.io/v1: claims need Kubernetes 1.34; upgrade it, or set "
+    "ESG_RESOURCE_CLAIMS=false (dra.enabled: false)"
+)
+"""Why `CLAIMS` cannot be listed or written, and the remedy."""
 DISRUPTION_BUDGETS = Resource(
     "poddisruptionbudgets",
     "PodDisruptionBudget",

@@ -47,6 +47,7 @@ class PageReport:
                 for workflow in workflows.values()
             ],
             "functions": self._functions(gauges, recent, now),
+            "group": service.gateway.group,
             "pools": {name: pool.dollars_per_hour for name, pool in gauges.pools.items()},
             "running_pods": [pod.name for pod in service.runtime.dispatcher.pods if pod.runs],
             "problems": unusable_documents(service),

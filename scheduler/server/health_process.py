@@ -225,15 +225,16 @@ class HealthApp:
 
     def _reader(self, path: str) -> Callable[[], Awaitable[Answer]] | None:
         """Return what reads the answer of a path; None: there is no such path."""
-        folder, slash, name = path.rpartition("/")
+        folder, _, name = path.rpartition("/")
         if path in {"/healthz", "/readyz"}:
             return partial(self._state, path)
         if path in self._page:
             return partial(self._file, path)
         if path in self._texts:
             return partial(self._text, path)
-        if name and folder + slash in self._lookups:
-            return partial(self._look_up, folder + slash, name)
+        for prefix in self._lookups:
+            if path.startswith(prefix) and path != prefix:
+                return partial(self._look_up, prefix, path.removeprefix(prefix))
         if path in UPSTREAM_PATHS or (name and folder in UPSTREAM_PATHS):
             return partial(self._of_upstream, path)
         return None

@@ -42,6 +42,14 @@ def write(root, name, text):
             },
             ("containerd", {"runc", "nvidia"}, "nvidia"),
         ),
+        (
+            {
+                "etc/containerd/config.toml": 'version = 3\nimports = ["conf.d/more.toml"]',
+                "etc/containerd/conf.d/more.toml": 'imports = ["", "../*.d/*.toml"]\nversion = 3',
+                "etc/containerd/conf.d/nvidia.toml": VERSION_3,
+            },
+            ("containerd", {"nvidia"}, "nvidia"),
+        ),
         ({K3S: VERSION_3}, ("containerd", {"nvidia"}, "nvidia")),
         (
             {
@@ -51,7 +59,7 @@ def write(root, name, text):
             ("CRI-O", {"crun", "nvidia"}, "crun"),
         ),
     ],
-    ids=["none", "broken", "version 2", "imported", "k3s", "CRI-O"],
+    ids=["none", "broken", "version 2", "imported", "imported from there", "k3s", "CRI-O"],
 )
 def test_handlers_and_the_default(tmp_path, files, expected):
     """Every form of the configuration that NVIDIA's toolkit writes."""

@@ -247,9 +247,9 @@ async def test_checks_leave_no_futures(daemons):
     class CheckedClients(MpsClients):
         checks = 0
 
-        def observe(self, clients, *, faulty):
+        def observe(self, clients, **options):
             self.checks += 1
-            super().observe(clients, faulty=faulty)
+            super().observe(clients, **options)
 
     def futures():
         return sum(type(referent) is asyncio.Future for referent in gc.get_objects())

@@ -246,6 +246,29 @@ async def test_a_server_that_ends_right_after_a_connect_leaves_no_client(daemons
 
 
 @pytest.mark.slow
+async def test_a_client_that_connects_during_a_check_is_left(daemons, monkeypatch):
+    """NVML lists it before the check ends, the server's list of clients was read before."""
+    with processes(1) as [process]:
+        async with running_daemon(daemons, pod_of={process.pid: "uid-a"}.get) as running:
+            await running.ready()
+            running.daemon.set_grants(LIMITED)
+            running.clients.observe({ANOTHER: []})  # has ended at the next check
+            answers = []
+            list_clients = running.daemon._control.clients
+
+            async def clients(server):
+                answer = [*await list_clients(server), *([process.pid] if len(answers) > 1 else [])]
+                answers.append(answer)
+                if len(answers) > 1:
+                    running.clients.set_processes([process.pid])
+                return answer
+
+            monkeypatch.setattr(running.daemon._control, "clients", clients)
+            await until(lambda: len(answers) > 4 or process.poll() is not None)
+            assert (process.poll(), running.clients.report().ended_total) == (None, 0)
+
+
+@pytest.mark.slow
 async def test_a_client_without_variables_is_limited(daemons):
     """To the largest grant of the GPU; a client's own variables only lower it."""
     async with running_daemon(daemons) as running:

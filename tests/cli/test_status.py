@@ -26,18 +26,14 @@ def test_tables_have_the_figures():
     assert [row["name"] for row in whole["workflows"]] == ["receipts", "street"]
 
 
-def test_functions_of_all_gateways_are_shown(tmp_path):
-    """A function is that of the gateway with most of its pods; problems are of all gateways."""
-    first, second = cluster.played()["/v1/overview"], cluster.played()["/v1/overview"]
-    first |= {"functions": [cluster.function("detect", ready=0)], "not_ready": "nodes: no answer"}
-    pooled = cluster.function("ocr", dollars_per_hour=None)
-    second |= {"functions": [cluster.function("detect"), pooled], "workflows": []}
+def status_of(folder, overviews):
+    """Run the command in a cluster with a gateway for each overview."""
     pods = [
-        {"metadata": {"namespace": "esg", "name": name,
+        {"metadata": {"namespace": "esg", "name": f"gateway-{i}",
                       "labels": {"app.kubernetes.io/component": "gateway"}}}
-        for name in ("gateway-0", "gateway-1")
+        for i in range(len(overviews))
     ]  # fmt: skip
-    answers = {f"gateway-{i}:8890/proxy/v1/overview": o for i, o in enumerate((first, second))}
+    answers = {f"gateway-{i}:8890/proxy/v1/overview": o for i, o in enumerate(overviews)}
 
     def answer(path):
         if path.startswith("/api/v1/pods"):
@@ -48,14 +44,31 @@ def test_functions_of_all_gateways_are_shown(tmp_path):
         return 404, {"detail": "Not Found"}
 
     with json_served_in_thread(answer) as url:
-        write_kubeconfig(tmp_path / "kubeconfig", url)
-        result = esg("status", "--kubeconfig", tmp_path / "kubeconfig")
+        write_kubeconfig(folder / "kubeconfig", url)
+        return esg("status", "--kubeconfig", folder / "kubeconfig")
+
+
+def test_functions_of_all_gateways_are_shown(tmp_path):
+    """A function is that of the gateway with most of its pods; problems are of all gateways."""
+    first, second = cluster.played()["/v1/overview"], cluster.played()["/v1/overview"]
+    first |= {"functions": [cluster.function("detect", ready=0)], "not_ready": "nodes: no answer"}
+    pooled = cluster.function("ocr", dollars_per_hour=None)
+    second |= {"functions": [cluster.function("detect"), pooled], "workflows": []}
+    result = status_of(tmp_path, [first, second])
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.stdout.splitlines()]
     assert ["vision/detect", "3", "1", "4", "12", "3.25", "1.08", "3.50"] in lines
     assert ["vision/ocr", "3", "1", "4", "12", "3.25", "1.08", "-"] in lines
     assert "pool of namespace vision: $4.50/h for its slices" in result.stdout
     assert "gateway-0 is not ready: nodes: no answer" in result.stdout
+
+
+def test_pools_of_groups_are_added(tmp_path):
+    """Replicas of a group show one pool; groups have a pool each in a namespace."""
+    overviews = [cluster.played()["/v1/overview"] for _ in range(3)]
+    overviews[2] |= {"group": "batch", "pools": {"vision": 2.0}}
+    result = status_of(tmp_path, overviews)
+    assert "pool of namespace vision: $6.50/h for its slices" in result.stdout
 
 
 @pytest.mark.slow

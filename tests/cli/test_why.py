@@ -155,6 +155,24 @@ def test_unknown_request_is_an_error(server, tmp_path):
         assert "no gateway has the request 2-2" in result.stderr
 
 
+def test_a_gateway_that_cannot_be_read_is_named(tmp_path):
+    """Printing the others alone would say that they are all."""
+    ended = pod("gateway-9", "gateway") | {"status": {"phase": "Failed"}}  # as after an eviction
+    pods = [ended, *(pod(*component) for component in COMPONENTS.items())]
+
+    def answer(path):
+        if path.startswith("/api/v1/pods"):
+            return 200, {"items": pods}
+        return (503, {}) if "/gateway-0:" in path or "/gateway-9:" in path else (200, [])
+
+    with json_served_in_thread(answer) as url:
+        write_kubeconfig(tmp_path / "kubeconfig", url)
+        result = esg("why", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert (result.exit_code, result.stdout) == (0, "No request was late.\n")
+    assert "without pod esg/gateway-0: 503" in result.stderr
+    assert "gateway-9" not in result.stderr
+
+
 def test_unreachable_gateway_is_an_error():
     """The message names the address."""
     result = esg("why", "1-1", "--from", "http://127.0.0.1:1")

@@ -240,4 +240,4 @@ async def test_an_old_server_is_named(api, capsys):
     async with writer(api) as (claims, _, _):
         claims.upsert(pod())
         await api.patched.wait()
-    assert "needs Kubernetes 1.34" in capsys.readouterr().out
+    assert "need Kubernetes 1.34" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from scheduler.cluster.reflector import Reflector
-from scheduler.cluster.resource import FUNCTION_PROFILES, PODS, WORKFLOWS
+from scheduler.cluster.resource import CLAIMS, FUNCTION_PROFILES, PODS, WORKFLOWS
 from tests.cluster.api_server import refuse
 from tests.cluster.factories import pod
 from tests.waiting import running, until
@@ -28,6 +28,20 @@ async def test_crd_missing(server, api, listener, time, resource):
     assert trouble == (
         f"{resource.kind} CRD is not installed: kubectl apply -f deploy/crds/ "
         "(or `esg crds | kubectl apply -f -`)"
+    )
+
+
+async def test_claims_missing(server, api, listener, time):
+    """An API server that is too old for resource claims is no missing CRD."""
+    reflector = Reflector(api, CLAIMS, listener, sleep=time.sleep)
+    server.fault("GET", CLAIMS.path, refuse(404, "NotFound", "no such resource"))
+    async with running(reflector):
+        await until(lambda: reflector.trouble is not None)
+        trouble = reflector.trouble
+
+    assert trouble == (
+        "the API server has no resource.k8s.io/v1: claims need Kubernetes 1.34; upgrade it, or set "
+        "ESG_RESOURCE_CLAIMS=false (dra.enabled: false)"
     )
 
 

@@ -183,7 +183,7 @@ async def test_the_page_shows_workflows_and_late_requests(tmp_path):
         [function], [workflow] = overview["functions"], overview["workflows"]
         assert (function["name"], function["ready"], workflow["in_slo_1h"]) == ("f", 1, 1.0)
         assert function["dollars_per_hour"] > 1
-        assert overview["pools"] == {}
+        assert (overview["group"], overview["pools"]) == ("", {})
         request = json.loads((await gateway.health("/v1/requests/mine"))[1])
         assert (request["workflow"], request["result"]) == ("w", "hit")
         assert request["stages"][0]["pod"] == "n/f-0"

@@ -118,6 +118,7 @@ def played():
         ],
         "functions": [function("detect"), function("classify"),
                       function("ocr", shares={}, dollars_per_hour=None)],
+        "group": "",
         "pools": {"vision": 4.5},
         "running_pods": ["vision/detect-0", "vision/ocr-0"], "problems": {}, "not_ready": "",
     }  # fmt: skip
@@ -151,8 +152,8 @@ def parts(documents):
 
 def empty():
     """Return a cluster without documents, nodes and requests."""
-    overview = {"time": 0.0, "seconds": 0.0, "workflows": [], "functions": [], "pools": {},
-                "running_pods": [], "problems": {}, "not_ready": ""}  # fmt: skip
+    overview = {"time": 0.0, "seconds": 0.0, "workflows": [], "functions": [], "group": "",
+                "pools": {}, "running_pods": [], "problems": {}, "not_ready": ""}  # fmt: skip
     return {
         "/v1/overview": overview,
         "/v1/gpus": {"pending": [], "pending_pods": 0, "clients_max": 48, "nodes": []},

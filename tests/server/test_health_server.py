@@ -204,7 +204,7 @@ async def test_documents_are_found_by_name():
     def find(name):
         if name == "broken":
             raise ValueError("no document")
-        return {"name": name} if name in {"a-1", "ä b"} else None
+        return {"name": name} if name in {"a-1", "ä b", "b/1"} else None
 
     service.documents = {"/v1/things": lambda: ["a-1"]}
     service.lookups = {"/v1/things/": find}
@@ -212,6 +212,8 @@ async def test_documents_are_found_by_name():
         assert (await client.get("/v1/things")).json() == ["a-1"]
         assert (await client.get("/v1/things/a-1")).json() == {"name": "a-1"}
         assert (await client.get("/v1/things/ä%20b")).json() == {"name": "ä b"}
+        for path in ("b/1", "b%2F1"):
+            assert (await client.get(f"/v1/things/{path}")).json() == {"name": "b/1"}
         statuses = {
             name: (await client.get(f"/v1/things/{name}")).status_code
             for name in ("c", "broken", "x" * 600, "")

@@ -4,6 +4,7 @@ Sources: config.md of containerd's CRI plugin (versions 2 and 3 of its configura
 and the CDI specification (cncf-tags/container-device-interface, SPEC.md).
 """
 
+import os.path
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -79,15 +80,19 @@ def _cdi_spec(path: Path) -> Mapping[str, Any]:
 
 
 def _with_imports(root: Path, path: Path) -> Iterator[Mapping[str, Any]]:
-    table = _toml(path)
-    if table is None:
-        return
-    yield table
-    for pattern in table.get("imports") or ():
-        relative = str(pattern).lstrip("/")
-        for imported in sorted(root.glob(relative)) if relative else ():
-            if imported != path and (addition := _toml(imported)) is not None:
-                yield addition
+    """Read containerd's file and those that it imports, which may import others, each once."""
+    pending, begun = [path], {path}
+    for file in pending:
+        if (table := _toml(file)) is None:
+            continue
+        yield table
+        for pattern in map(Path, map(str, table.get("imports") or ())):
+            folder = root if pattern.is_absolute() else file.parent
+            relative = str(pattern).lstrip("/")
+            matches = folder.glob(relative) if pattern.name else ()
+            imported = {Path(os.path.normpath(match)) for match in matches} - begun
+            begun |= imported
+            pending += sorted(imported)
 
 
 def _toml(path: Path) -> Mapping[str, Any] | None:

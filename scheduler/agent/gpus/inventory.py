@@ -21,6 +21,11 @@ class AssessedGpu:
     problem: HealthProblem | None
     device: DeviceReading
 
+    @property
+    def is_outdated(self) -> bool:
+        """Return true if the newest reading is from before the GPU became unreadable."""
+        return self.problem is not None and self.problem.reason in {"nvml", "lost"}
+
 
 @dataclass(slots=True)
 class _LastReading:

@@ -71,6 +71,9 @@ def _since_boot_s() -> float:
 class MpsClients:
     """Records the clients of each server, and ends those that outlive it.
 
+    Attributes:
+        on_gpu: processes that NVML has listed on the GPU last.
+
     Args:
         pod_of: function that returns the UID of a process's pod.
         proc: folder of the machine's processes.
@@ -88,7 +91,7 @@ class MpsClients:
         self._proc = proc
         self._clock = clock
         self._servers: dict[int, set[_Client]] = {}
-        self._on_gpu: tuple[int, ...] = ()
+        self.on_gpu: tuple[int, ...] = ()
         self._faulty: set[int] = set()
         self._stale: dict[_Client, bool] = {}  # True: it got its signal
         self._last_end: _ServerEnd | None = None
@@ -98,26 +101,33 @@ class MpsClients:
 
     def set_processes(self, pids: Iterable[int]) -> None:
         """Set the processes that NVML lists on the GPU: a client may be too new for `observe`."""
-        self._on_gpu = tuple(pids)
+        self.on_gpu = tuple(pids)
         if self._last_end is not None:
             self._last_end.readings += 1
 
     def observe(
-        self, servers: Mapping[int, Collection[int]], *, faulty: Collection[int] = ()
+        self,
+        servers: Mapping[int, Collection[int]],
+        *,
+        faulty: Collection[int] = (),
+        on_gpu: Collection[int] | None = None,
     ) -> None:
         """Set the clients of each running server; those of all others become stale.
 
         Args:
             servers: process ids of the clients by that of their server.
             faulty: servers in FAULT, whose clients become stale, too.
+            on_gpu: `on_gpu` from before the servers were asked: one that has connected since is in
+                no list of theirs. None: it has not changed.
         """
+        listed = self.on_gpu if on_gpu is None else on_gpu
         for server in self._servers.keys() - servers.keys():
             self._lose(self._servers.pop(server), is_new=server not in self._faulty)
         for server, pids in servers.items():
             self._servers[server] = set(self._identified(pids))
-        self._lose_unseen()
+        self._lose_unseen(listed)
         for server in faulty:
-            clients = self._servers.get(server, set()) | set(self._identified(self._on_gpu))
+            clients = self._servers.get(server, set()) | set(self._identified(listed))
             self._stale |= dict.fromkeys(clients - self._stale.keys(), False)
         self._faults += len(set(faulty) - self._faulty)
         self._faulty = set(faulty)
@@ -126,7 +136,7 @@ class MpsClients:
         """Record that the daemon and its servers have ended."""
         clients = {client for server in self._servers.values() for client in server}
         if clients:
-            clients |= set(self._identified(self._on_gpu))
+            clients |= set(self._identified(self.on_gpu))
         is_new = not self._faulty
         self._servers.clear()
         self._faulty.clear()
@@ -164,7 +174,7 @@ class MpsClients:
         self._last_end = _ServerEnd(self._clock(), is_counted=not is_new)
         self._add_stale(clients, self._last_end)
 
-    def _lose_unseen(self) -> None:
+    def _lose_unseen(self, on_gpu: Iterable[int]) -> None:
         """Add processes on the GPU that can only be clients of the server that ended last."""
         end = self._last_end
         if end is None or not end.readings:
@@ -174,7 +184,7 @@ class MpsClients:
         connected = {client for server in self._servers.values() for client in server}
         unseen = {
             client
-            for client in self._identified(set(self._on_gpu) - self._servers.keys())
+            for client in self._identified(set(on_gpu) - self._servers.keys())
             if client not in connected
             and int(client.start) < end.at_s * _TICKS_PER_S
             and self._pod_of(client.pid) is not None

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -213,11 +213,12 @@ class Daemon:
         For a moment it has no server when a client of another user connects: it ends an idle server
         before it starts the next. So a missing server is a trouble only after one was requested.
         """
+        on_gpu = self.clients.on_gpu
         try:
             statuses = await self._control.statuses()
         except ControlError as error:
             return str(error)
-        await self._observe_clients(statuses)
+        await self._observe_clients(statuses, on_gpu)
         for server, status in statuses.items():
             if status == FAULT:
                 return (
@@ -233,11 +234,11 @@ class Daemon:
         servers = ", ".join(f"{server} is {status}" for server, status in statuses.items())
         return f"no MPS server is ACTIVE: {servers or 'there is none'}; see {self._folders.log}"
 
-    async def _observe_clients(self, statuses: Mapping[int, str]) -> None:
+    async def _observe_clients(self, statuses: Mapping[int, str], on_gpu: Collection[int]) -> None:
         with suppress(ControlError):  # the next check reports it, if it lasts
             clients = {server: await self._control.clients(server) for server in statuses}
             faulty = [server for server, status in statuses.items() if status == FAULT]
-            self.clients.observe(clients, faulty=faulty)
+            self.clients.observe(clients, faulty=faulty, on_gpu=on_gpu)
             self._servers = frozenset(statuses)
 
     def _end_stale_clients(self) -> None:

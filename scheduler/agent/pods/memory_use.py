@@ -33,9 +33,14 @@ def memory_by_pod(
     pods: Mapping[str, GrantedPod],
     uid_of: Callable[[int], str | None],
 ) -> Mapping[tuple[str, str], int]:
-    """Sum the memory of processes, bytes, by UID of a granted pod and UUID of a GPU."""
+    """Sum the memory of processes, bytes, by UID of a granted pod and UUID of a GPU.
+
+    A GPU that cannot be read adds nothing: what its processes use now is not known.
+    """
     used_bytes: defaultdict[tuple[str, str], int] = defaultdict(int)
     for assessed in gpus:
+        if assessed.is_outdated:
+            continue
         for process in assessed.device.processes:
             uid = uid_of(process.pid)
             if uid is not None and uid in pods and process.memory_bytes is not None:

@@ -115,7 +115,7 @@ def compare_log(
 
 def _cluster(url: str, kubeconfig: Path | None) -> dict[str, Any] | None:
     """Read nodes and settings of a gateway; None: it does not have them."""
-    by_gateway = asyncio.run(read_documents("/v1/cluster", url, kubeconfig))
+    by_gateway = asyncio.run(read_documents("/v1/cluster", url, kubeconfig, is_one_enough=True))
     return next(iter(by_gateway.values()), None)
 
 
