@@ -1,6 +1,7 @@
 """Snapshot of the state as JSON, and the state rebuilt from it.
 
-A snapshot has all that a decision depends on: the same decisions can be taken again offline.
+The same decisions can be taken again offline, but for two things that only the process knows: the
+GPUs held for pods whose victims are being evicted, and promises to gangs and to members of pools.
 """
 
 from collections.abc import Collection, Mapping
