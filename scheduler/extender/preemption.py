@@ -301,7 +301,9 @@ class Preemptor:
         fleet, arrays = self._state.ledger.fleet, self._state.ledger.fleet.arrays
         row = fleet.node_row[nomination.node]
         milli = int(arrays.node_free_cpu_milli[row]) - nomination.cpu_milli
-        percent = int(arrays.gpu_free_percent[fleet.gpu_rows_of(row)].clip(0).sum())
+        gpus = fleet.gpu_rows_of(row)
+        free_percent = arrays.gpu_free_percent[gpus].clip(0)
+        percent = int(free_percent[arrays.gpu_model[gpus] >= 0].sum())  # of healthy GPUs
         percent -= max(pod.gpu_percent_ceiling or 0, nomination.gpu_percent)
         return (
             milli + sum(victim.cpu_milli for victim in victims),

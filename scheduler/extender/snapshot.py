@@ -1,6 +1,7 @@
 """Snapshot of the state as JSON, and the state rebuilt from it.
 
-A snapshot has all that a decision depends on: the same decisions can be taken again offline.
+The same decisions can be taken again offline, but for two things that only the process knows: the
+GPUs held for pods whose victims are being evicted, and promises to gangs and to members of pools.
 """
 
 from collections.abc import Collection, Mapping
@@ -176,9 +177,9 @@ def _restore_nodes(state: State, snapshot: Mapping[str, Any]) -> None:
     for name, node in nodes.items():
         for gpu in node["gpus"]:
             for pod in gpu["pods"]:
-                ledger.confirm(_reservation(pod, name, gpu["uuid"]))
+                ledger.adopt(_reservation(pod, name, gpu["uuid"]))
     for pod in snapshot["other_reservations"]:
-        ledger.confirm(_reservation(pod, pod["node"], pod["gpu"]))
+        ledger.adopt(_reservation(pod, pod["node"], pod["gpu"]))
 
 
 def _reservation(pod: Mapping[str, Any], node: str, gpu_uuid: str | None) -> Reservation:
@@ -200,4 +201,5 @@ def _reservation(pod: Mapping[str, Any], node: str, gpu_uuid: str | None) -> Res
         is_ending=pod["is_ending"],
         slice_percent=pod["slice_percent"],
         slice_cpu_milli=pod["slice_cpu_milli"],
+        assumed_at_s=None if pod["state"] == "confirmed" else 0.0,
     )

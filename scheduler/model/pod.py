@@ -245,7 +245,11 @@ def has_ended(raw: Mapping[str, Any]) -> bool:
     status = raw.get("status") or {}
     if status.get("phase") not in _TERMINAL:
         return False
-    return not any(map(is_running, status.get("containerStatuses") or ()))
+    return not any(
+        is_running(container)
+        for part in ("containerStatuses", "initContainerStatuses")  # the check uses the GPU, too
+        for container in status.get(part) or ()
+    )
 
 
 def is_running(container_status: Mapping[str, Any]) -> bool:

@@ -11,12 +11,15 @@ from scheduler.model.names import CONTAINER_MPS_CHECK
 
 Json = dict[str, Any]
 
-# It runs before the other containers, so it requests no resource that a GPU function does not need.
-# A CUDA process alone takes some hundred MiB of the machine's memory.
+# It runs before the other containers, so it requests no resource that a GPU function does not need;
+# and no vCPU where the function requests none. A CUDA process alone takes some hundred MiB of the
+# machine's memory.
 _RESOURCES = {"cpu": "1", "memory": "1Gi"}
 
 
-def mps_check_container(image: str, user: int, environment: list[Json], mounts: list[Json]) -> Json:
+def mps_check_container(
+    image: str, user: int, environment: list[Json], mounts: list[Json], requests: dict[str, str]
+) -> Json:
     """Build the container, with the API server's defaults, so that a second call changes nothing.
 
     Args:
@@ -24,6 +27,7 @@ def mps_check_container(image: str, user: int, environment: list[Json], mounts: 
         user: user of the GPU's container: an MPS server serves one user.
         environment: variables of the GPU's container that esg-scheduler sets.
         mounts: mounts of the GPU's folders.
+        requests: requests in place of its own, by resource.
     """
     return {
         "name": CONTAINER_MPS_CHECK,
@@ -35,7 +39,7 @@ def mps_check_container(image: str, user: int, environment: list[Json], mounts: 
             {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"},
         ],
         "volumeMounts": mounts,
-        "resources": {"requests": dict(_RESOURCES), "limits": dict(_RESOURCES)},
+        "resources": {"requests": _RESOURCES | requests, "limits": dict(_RESOURCES)},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

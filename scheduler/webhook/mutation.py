@@ -91,7 +91,11 @@ def mutate_pod(
             _hide_gpus(container)
     if defaults.check_image and defaults.mps_uid is not None:
         check = mps_check_container(
-            defaults.check_image, defaults.mps_uid, _environment(defaults), _mounts(defaults)
+            defaults.check_image,
+            defaults.mps_uid,
+            _environment(defaults),
+            _mounts(defaults),
+            {"cpu": _MEMBER_CPU} if ceilings.in_slice else {},
         )
         _set_claim(check, defaults)
         init_containers = spec.get("initContainers") or []

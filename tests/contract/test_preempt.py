@@ -1,9 +1,11 @@
 """Preempt: the meta form for either request form, victims on one GPU, no node without a victim."""
 
+import json
+
 import pytest
 
 from scheduler.cluster.resource import trim_pod
-from tests.extender.factories import pod
+from tests.extender.factories import GROUP, gpu, node, pod
 
 GUARDED = {"app": "guarded"}
 
@@ -76,6 +78,19 @@ def test_a_victim_on_another_gpu_is_spared_unless_its_vcpus_are_needed(extender,
     pending = pod("whole", requests={"cpu": cpu}, priority=10)
     answer = ask(extender, pending, {"n1": [high, low]})
     assert uids(high, low)[2 - count :] == answer["n1"]["Pods"]
+
+
+def test_an_unhealthy_gpu_spares_no_victim(extender):
+    """The node has no percent of it: kube-scheduler counts those of healthy GPUs alone."""
+    gpus = json.dumps([gpu(0, "n1"), gpu(1, "n1"), gpu(2, "n1", healthy=False)])
+    extender.on_loop(extender.service.state.nodes.upsert, node("n1", inventory=gpus))
+    small, large = pod("tenth", priority=1), pod("whole", priority=2)
+    extender.place(small, "n1")
+    full_node(extender, "half", priority=50)
+    extender.place(large, "n1")
+    pending = pod("half", requests={f"{GROUP}/gpu-percent": "100"}, priority=10)
+    answer = ask(extender, pending, {"n1": [large, small]})
+    assert uids(large) == answer["n1"]["Pods"]
 
 
 @pytest.mark.parametrize(("allowed", "violations"), [(0, 2), (1, 1), (2, 0)])

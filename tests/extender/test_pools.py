@@ -1,6 +1,7 @@
 """Pools: slices that holders have, and members that run in them and hold no percent."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -376,6 +377,20 @@ def test_a_snapshot_replays_the_decision_for_a_member(extender):
         "GPU 0: the slice has 40 percent and 4 vCPU, 50 percent and 1 vCPU asked; "
         "GPU 1: the slice ends, or its holder is not seen bound yet"
     )
+
+
+def test_a_snapshot_replays_a_holder_whose_binding_is_under_way(extender):
+    """Its slice takes no member yet, as in the live service."""
+    extender.place(pending := holder(50), "n1")
+    ledger = extender.service.state.ledger
+    bound = ledger.reservation(pending["metadata"]["uid"])
+    extender.on_loop(ledger.adopt, replace(bound, assumed_at_s=0.0))
+    waiting = member()
+    extender.create(waiting)
+    live = extender.explain(waiting)
+    assert "not seen bound yet" in live["infeasible_nodes"]["n1"]
+    [explanation] = replay(extender.get("/v1/snapshot"))
+    assert explanation == live
 
 
 def test_a_snapshot_replays_the_slices_of_groups(extender):

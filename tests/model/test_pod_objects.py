@@ -80,8 +80,8 @@ def test_the_owner_says_how_long_a_pod_runs(kind, daemon, server):
 )
 def test_a_pod_whose_container_runs_has_not_ended(state, expected):
     """The garbage collector of pods writes the phase without asking the kubelet."""
-    status = {"phase": "Failed", "containerStatuses": [{"state": state}]}
-    assert has_ended({"status": status}) is expected
+    for part in ("containerStatuses", "initContainerStatuses"):
+        assert has_ended({"status": {"phase": "Failed", part: [{"state": state}]}}) is expected
 
 
 @pytest.mark.parametrize(

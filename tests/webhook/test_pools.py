@@ -5,6 +5,7 @@ import json
 import pytest
 
 from scheduler.model import names
+from scheduler.model.pod_resources import requested_cpu_milli
 from scheduler.webhook.mutation import VOLUME, PodDefaults
 from tests.webhook.factories import DEFAULTS, admission, admitted, environment, pod, respond
 
@@ -62,6 +63,15 @@ def test_a_member_names_the_percent_and_requests_none():
     }
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in environment(container)
     assert admitted(admission(), after) == after
+
+
+def test_the_check_of_a_member_s_limits_requests_no_vcpu():
+    """The pod as a whole requests none, so it fits where its slice has all vCPUs of the node."""
+    defaults = PodDefaults(mps_root="/m", mps_uid=1001, check_image="esg:1")
+    after = admitted(admission(defaults=defaults), member())
+    assert len(after["spec"]["initContainers"]) == 1
+    assert requested_cpu_milli(after) == 0
+    assert admitted(admission(defaults=defaults), after) == after
 
 
 def test_pods_of_a_pool_on_nodes_of_an_autoscaler():
