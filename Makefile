@@ -95,7 +95,7 @@ $(QUICK_ROOMS:%=test-quick-%): test-quick-%: setup
 	@$(LATER) $(QUICK) $(call rooms,$*)
 
 .PHONY: test
-test: setup $(CHECKERS) ## what a change must pass: lint, all tests but the nightly ones, the search without its compiler, the wheel (needs Go; on kind where it can be)
+test: setup $(CHECKERS) ## what a change must pass: lint, all tests but the nightly ones, the wheel (needs Go; on kind where it can be)
 	@$(KEEP_GOING) lint test-programs test-all
 
 # Programs are built before the tests: a cold build may take longer than a test may.
@@ -116,7 +116,7 @@ test-all: setup
 	for lane in $$lanes; do wait $$lane || status=$$?; done; \
 	cat build/kind.log build/control-plane.log; exit $$status
 
-test-lane-kind: test-node test-nojit test-wheel
+test-lane-kind: test-node test-wheel
 
 test-lane-control-plane: setup
 	@$(BIN)/pytest tests/e2e --durations=20
@@ -169,8 +169,8 @@ test-matrix: setup ## render the chart for every supported Kubernetes, install i
 
 # What takes long and rarely breaks. `make test` leaves it out, or runs it only where the programs are built already.
 .PHONY: test-nightly
-test-nightly: setup ## what CI runs every night besides: the compiled form, and beside programs of other projects
-	@$(KEEP_GOING) test-compiled test-neighbours
+test-nightly: setup ## what CI runs every night besides: kernels without their compiler, the data path with one, other projects' programs
+	@$(KEEP_GOING) test-nojit test-compiled test-neighbours
 
 NEIGHBOURS := e2e/test_karpenter.py e2e/test_kueue.py gateway/test_jaeger.py gateway/test_model_servers.py \
     gateway/test_torchserve_recipe.py gateway/test_tutorial.py profiles/test_server_start.py
