@@ -112,14 +112,14 @@ test-all: setup
 	    setsid $(KEEP_GOING) test-lane-$$lane > build/$$lane.log 2>&1 & lanes="$$lanes $$!"; \
 	done; \
 	trap 'for lane in $$lanes; do kill -- -$$lane; done' INT TERM; \
-	$(BIN)/pytest --ignore tests/node --ignore tests/e2e --durations=20 || status=$$?; \
+	$(BIN)/pytest -m "not nightly" --ignore tests/node --ignore tests/e2e --durations=20 || status=$$?; \
 	for lane in $$lanes; do wait $$lane || status=$$?; done; \
 	cat build/kind.log build/control-plane.log; exit $$status
 
 test-lane-kind: test-node test-wheel
 
 test-lane-control-plane: setup
-	@$(BIN)/pytest tests/e2e --durations=20
+	@$(BIN)/pytest -m "not nightly" tests/e2e --durations=20
 
 # `kind.py` starts Docker where none runs, creates the cluster, runs a command, and deletes both.
 KIND := $(BIN)/python -m tests.testbed.kind
@@ -169,8 +169,12 @@ test-matrix: setup ## render the chart for every supported Kubernetes, install i
 
 # What takes long and rarely breaks. `make test` leaves it out, or runs it only where the programs are built already.
 .PHONY: test-nightly
-test-nightly: setup ## what CI runs every night besides: kernels without their compiler, the data path with one, other projects' programs
-	@$(KEEP_GOING) test-nojit test-compiled test-neighbours
+test-nightly: setup ## what CI runs every night besides: long tests, kernels without their compiler, the data path with one, other projects' programs
+	@$(KEEP_GOING) test-long test-nojit test-compiled test-neighbours
+
+.PHONY: test-long
+test-long: setup ## tests that take minutes, or whose figures need a machine of their own (needs Go)
+	@$(BIN)/pytest -q -rs -m nightly
 
 NEIGHBOURS := e2e/test_karpenter.py e2e/test_kueue.py gateway/test_jaeger.py gateway/test_model_servers.py \
     gateway/test_torchserve_recipe.py gateway/test_tutorial.py profiles/test_server_start.py

@@ -132,6 +132,7 @@ class Weary(Minimum):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_policy_that_fails_half_way(installed, tmp_path, monkeypatch):
     """The others are finished, what it had served is kept, and the status says that it failed."""
     monkeypatch.syspath_prepend(installed("weary", HALF_WAY, "weary:Weary"))
@@ -155,6 +156,7 @@ def test_a_policy_that_fails_half_way(installed, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_equal_seeds_give_equal_bytes_in_any_process(tmp_path):
     """Also with other hashes of texts, by which Python orders sets: for policies of every kind."""
     order = (
@@ -186,6 +188,7 @@ class Sleeper(Minimum):
 
 @pytest.mark.parametrize("where", [("--jobs", 1), ("--jobs", 2), ("--jobs", 2, "--dask", "local")])
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_ends_at_once(installed, where):
     """Even where a policy never answers: one line, status 130, and complete runs are kept."""
     folder = installed("sleeper", SLEEPER, "sleeper:Sleeper")
@@ -223,6 +226,7 @@ class Gated(Minimum):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_sweep_goes_on(tmp_path):
     """Complete runs are not computed again, and the results are those of one call."""
     (tmp_path / "gated.py").write_text(GATED, encoding="utf-8")
@@ -267,6 +271,7 @@ class Held(Minimum):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_loss_of_a_dask_worker_changes_nothing(tmp_path):
     """A worker is killed during its run; the run starts again, and all results are equal."""
     (tmp_path / "held.py").write_text(HELD, encoding="utf-8")
@@ -315,6 +320,7 @@ def dask_cluster(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_dask_cluster_runs_the_series(dask_cluster):
     """Its workers give the figures of this process."""
     order = ("--policy", "minimum,exact", "--seed", "1,2", "--requests", 50, "--jobs", 1)
@@ -324,6 +330,7 @@ def test_a_dask_cluster_runs_the_series(dask_cluster):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_workers_with_threads_are_refused(dask_cluster):
     """Runs in threads of one process would wait for one another."""
     assert "a worker has 2 threads" in refusal("--dask", dask_cluster(2))

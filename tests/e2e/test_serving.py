@@ -3,6 +3,8 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import to_manifest
 from tests.e2e.documents import API_VERSION, documents_in
@@ -16,6 +18,7 @@ from workbench.cluster.process import free_port
 from workbench.profiles.generated import samples
 from workbench.simulation.scenario_catalogue import shaped
 
+pytestmark = pytest.mark.nightly
 NODES, CPUS = 16, 16
 NOISE_SEEDS = 10  # of run times: each is another course of the same trace
 

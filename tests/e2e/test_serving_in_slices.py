@@ -1,7 +1,11 @@
 """Pools on a real control plane: more processes than fit, and what runs always fits."""
 
+import pytest
+
 from tests.e2e.served_trace import table
 from tests.e2e.test_serving import check_answers, served_beside
+
+pytestmark = pytest.mark.nightly
 
 
 def test_more_processes_than_fit_never_run_above_their_slice(esg, capsys):
