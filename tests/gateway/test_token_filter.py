@@ -50,7 +50,7 @@ class SigningKey:
             "aud": [AUDIENCE],
             "sub": ALICE,
             "iat": int(time.time()),
-            "exp": int(time.time()) + 3600,
+            "exp": int(time.time()) + 86_400,  # it may be used long after the module is imported
             **claims,
         }
         whole = {key: value for key, value in whole.items() if value is not None}
