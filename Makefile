@@ -173,15 +173,13 @@ test-nightly: setup ## what CI runs every night besides: long tests, kernels wit
 	@$(KEEP_GOING) test-long test-nojit test-compiled test-neighbours
 
 .PHONY: test-long
-test-long: setup ## tests that take minutes, or whose figures need a machine of their own (needs Go)
+test-long: setup $(MODEL_SERVERS) ## tests that take minutes, before real model servers, or whose figures need a machine of their own (needs Go)
 	@$(BIN)/pytest -q -rs -m nightly
 
-NEIGHBOURS := e2e/test_karpenter.py e2e/test_kueue.py gateway/test_jaeger.py gateway/test_model_servers.py \
-    gateway/test_torchserve_recipe.py gateway/test_tutorial.py profiles/test_server_start.py
 .PHONY: test-neighbours
-test-neighbours: setup $(MODEL_SERVERS) ## beside the real Karpenter and Kueue on a control plane, with a real Jaeger, and before real model servers (needs Go and a C compiler; minutes)
+test-neighbours: setup ## beside the real Karpenter and Kueue on a control plane, and with a real Jaeger (needs Go and a C compiler; minutes)
 	@$(BIN)/python -m tests.testbed.binaries etcd kube-apiserver kube-controller-manager kube-scheduler kwok karpenter kueue all-in-one >/dev/null
-	@$(BIN)/pytest -q -rs $(addprefix tests/,$(NEIGHBOURS))
+	@$(BIN)/pytest -q -rs tests/e2e/test_karpenter.py tests/e2e/test_kueue.py tests/gateway/test_jaeger.py
 
 .PHONY: test-nojit test-nojit-search test-nojit-placement
 test-nojit: test-nojit-search test-nojit-placement ## the kernels as plain Python: index errors that compiled code hides, every branch of the search
@@ -196,7 +194,7 @@ test-nojit-placement: setup
 test-compiled: setup ## the gateway's data path, the simulator and the kernels compiled, as in the image: tests of their rooms (needs a C compiler)
 	@if command -v cc >/dev/null || [ "$$CI" = true ]; then \
 	    $(MAKE) --no-print-directory $(COMPILED) && PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -q \
-	        -o "pythonpath=build/compiled ." -m "not replaces" \
+	        -o "pythonpath=build/compiled ." -m "not replaces and not nightly" \
 	        tests/dispatch tests/gateway tests/ledger tests/oip tests/placement tests/search tests/simulation; \
 	else echo "tests of the compiled form are left out: there is no C compiler (cc)"; fi
 

@@ -36,7 +36,7 @@ from tests.testbed.model_server_process import MODEL, ModelServerProcess
 from tests.testbed.torchserve_process import TorchServe, needs_torchserve
 from tests.testbed.triton_process import ECHO, Triton, needs_triton
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 

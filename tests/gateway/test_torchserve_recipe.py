@@ -16,7 +16,7 @@ from tests.oip import grpc_twin
 from tests.testbed import REPOSITORY
 from tests.testbed.torchserve_process import BIN, RECIPE, TorchServe, needs_torchserve
 
-pytestmark = [pytest.mark.slow, needs_torchserve]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, needs_torchserve]
 GUIDE = (REPOSITORY / "docs" / "gateway.md").read_text(encoding="utf-8")
 NETWORK = "import torch; torch.jit.script(torch.nn.Threshold(2.0, -1.0)).save('model.pt')"
 

@@ -21,7 +21,7 @@ from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
 from workbench.cluster.process import free_port
 
-pytestmark = [pytest.mark.slow, needs_mlserver]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, needs_mlserver]
 TUTORIAL = (REPOSITORY / "docs" / "tutorial.md").read_text(encoding="utf-8")
 MODELS = "encoder", "classify"
 PYTHON = PROGRAM.with_name("python")

@@ -154,6 +154,7 @@ def test_a_command_that_fails():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @needs_mlserver
 def test_a_real_mlserver(tmp_path):
     """The load of its model is in its cold start."""

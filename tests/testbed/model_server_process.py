@@ -14,6 +14,7 @@ import pytest
 from tritonclient import grpc, http
 from tritonclient.utils import InferenceServerException
 
+from tests.require import needing
 from tests.testbed import REPOSITORY
 from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
@@ -30,9 +31,9 @@ def program(environment: str, name: str) -> Path:
 
 
 def needing_environment(environment: str) -> pytest.MarkDecorator:
-    """Skip a test where the environment is missing; `make test-neighbours` creates all of them."""
+    """Skip a test where the environment is missing."""
     reason = f"the server is not installed: run `make build/{environment}/.installed`"
-    return pytest.mark.skipif(not program(environment, "python").exists(), reason=reason)
+    return needing(program(environment, "python").exists(), reason)
 
 
 class ModelServerProcess(ABC):

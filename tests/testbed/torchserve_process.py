@@ -4,10 +4,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pytest
 import yaml
 
 from scheduler.model.function_server import FunctionServer
+from tests.require import needing
 from tests.testbed import REPOSITORY
 from tests.testbed.machine_requirements import missing_packages
 from tests.testbed.model_server_process import MODEL, ModelServerProcess, program
@@ -19,10 +19,10 @@ SERVER = FunctionServer.model_validate(
     yaml.safe_load((RECIPE / "function-server.yaml").read_text(encoding="utf-8"))
 )
 MODELS = Path(__file__).with_name("torch_models")
-needs_torchserve = pytest.mark.skipif(
-    not (BIN / "torchserve").exists() or bool(missing_packages("torchserve")),
-    reason="TorchServe is not installed: install openjdk-17-jre-headless and python3-torch of "
-    "Debian, and run `make build/torchserve/.installed`",
+needs_torchserve = needing(
+    (BIN / "torchserve").exists() and not missing_packages("torchserve"),
+    "TorchServe is not installed: install openjdk-17-jre-headless and python3-torch of Debian, "
+    "and run `make build/torchserve/.installed`",
 )
 
 

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pytest
-
+from tests.require import needing
 from tests.testbed.model_server_process import (
     MODEL,
     NUMPY_MODELS,
@@ -27,9 +26,9 @@ TENSORS = {
     ),
     ECHO: ({"half": ("FP16", "-1"), "text": ("STRING", "1")},) * 2,
 }
-needs_triton = pytest.mark.skipif(
-    not TRITON.exists(),
-    reason="Triton is not installed: run `make build/triton/.installed` with Python 3.11 or 3.12",
+needs_triton = needing(
+    TRITON.exists(),
+    "Triton is not installed: run `make build/triton/.installed` with Python 3.11 or 3.12",
 )
 
 
